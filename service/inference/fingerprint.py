@@ -18,14 +18,8 @@ def fingerprint_of(
     """Return the fingerprint of an artifact and its engine.
 
     A stand-in by PyTorch shares the fingerprint of an fp32 artifact's engine, as it agrees within
-    the tolerance of the artifact's verification. For other precisions, it has its own.
-
-    Args:
-        artifact: artifact of the model; its SHA-256 covers name, weights, tokenizer and precision.
-        provider: provider of the artifact's engine.
-        prompts: the service's own prompts, which change the vectors of a text; empty without any.
-        stand_in: whether PyTorch answers in place of the engine.
-
+    the tolerance of the artifact's verification. For other precisions, it has its own. `prompts`
+    are the service's own, which change the vectors of a text.
     """
     computed = STAND_IN if stand_in and artifact.manifest.precision != "fp32" else provider
     content = f"{artifact.sha256} {artifact.manifest.precision} {computed}{prompts}"

@@ -49,13 +49,7 @@ class PictureReader:
     """Preprocessing of a model's pictures."""
 
     def __init__(self, manifest: Manifest, max_pixels: int) -> None:
-        """Initialise from a manifest with `images` and patches.
-
-        Args:
-            manifest: manifest of the model.
-            max_pixels: maximum width × height of a picture.
-
-        """
+        """Initialise from a manifest with `images` and patches."""
         assert manifest.images is not None  # noqa: S101 - checked by the caller
         assert manifest.config.embeddings.patches is not None  # noqa: S101
         self.processing = manifest.images
@@ -151,14 +145,7 @@ class RequestPictures:
     target_separator_ids: frozenset[int] = frozenset()
 
     def __init__(self, manifest: Manifest, limits: Limits, max_pixels: int) -> None:
-        """Initialise without starting a thread.
-
-        Args:
-            manifest: manifest of the model, with `images`.
-            limits: limits of the pictures, whose number of tokens is fixed.
-            max_pixels: maximum width × height of a picture.
-
-        """
+        """Initialise without starting a thread; see `PictureReader`."""
         self._reader, self.limits = PictureReader(manifest, max_pixels), limits
         self._heads, self._backlog = Backlog(1, OF_HEADS), Backlog(profile=OF_PICTURES)
         self._target = TARGET_WEIGHT * math.prod(self._reader.processing.size)
@@ -204,8 +191,7 @@ class RequestPictures:
         Cancelling the call ends it after the running slices.
 
         Raises:
-            Unprocessable: as for `demand`; or a file is not accepted, has too many pixels, or is
-                damaged.
+            Unprocessable: as for `demand`, `PictureReader.head` and `PictureReader.read`.
             Overloaded: there is not enough memory or time.
             DeadlinePassed: the deadline passed before all pictures were prepared.
 

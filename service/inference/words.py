@@ -11,41 +11,31 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from service.inference.tokenization.text import Offset, Text
 
 IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "IDEOGRAPHIC ITERATION", "HIRAGANA", "KATAKANA")
 """Prefixes of the names of characters that are words of their own."""
-KNOWN_CHARACTERS = 2**16
-"""Maximum number of characters whose class is cached."""
 _WORD = re.compile("im*|w(?:[wmp]*w)?m*|[mp]m*")
 """Pattern over classes: an ideograph; letters and digits with inner marks; a punctuation mark."""
 
 
-class _Classes(dict[int, str]):
-    """Code point → class: `w` letters, digits; `i` ideographs; `m` marks; `p` others; ` ` space."""
-
-    def __missing__(self, point: int) -> str:
-        character = chr(point)
-        category = unicodedata.category(character)[0]
-        if character.isspace():
-            kind = " "
-        elif unicodedata.name(character, "").startswith(IDEOGRAPHS) and category == "L":
-            kind = "i"
-        else:
-            kind = {"L": "w", "N": "w", "M": "m", "C": "m"}.get(category, "p")
-        if len(self) < KNOWN_CHARACTERS:
-            self[point] = kind
-        return kind
-
-
-_CLASSES = _Classes()
+@lru_cache(2**16)
+def _class(character: str) -> str:
+    """Return `w` for a letter or digit, `i` an ideograph, `m` a mark, `p` others, ` ` a space."""
+    category = unicodedata.category(character)[0]
+    if character.isspace():
+        return " "
+    if category == "L" and unicodedata.name(character, "").startswith(IDEOGRAPHS):
+        return "i"
+    return {"L": "w", "N": "w", "M": "m", "C": "m"}.get(category, "p")
 
 
 def split_words(text: str) -> list[Offset]:
     """Return the start and end of each word in code points."""
     words: list[Offset] = []
-    for match in _WORD.finditer(text.translate(_CLASSES)):
+    for match in _WORD.finditer("".join(map(_class, text))):
         start, end = match.span()
         if words and match[0] == "p" and words[-1][1] == start:
             first = words[-1][0]

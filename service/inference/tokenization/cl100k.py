@@ -33,17 +33,7 @@ class Cl100k:
             ) from error
 
     def decode(self, name: str, ids: Sequence[int]) -> str:
-        """Return the text of token ids.
-
-        Args:
-            name: name of the ids in error messages.
-            ids: token ids of the vocabulary.
-
-        Raises:
-            Unprocessable: an id is not in the vocabulary, or the ids begin or end within a
-                character.
-
-        """
+        """Return the text of token ids, whose name is for error messages."""
         try:
             return self._encoding.decode(list(ids), errors="strict")
         except UnicodeDecodeError:

@@ -22,13 +22,8 @@ class TextTokens:
     ) -> None:
         """Read an encoding, and keep no reference to it.
 
-        Args:
-            text: prompt and text.
-            encoding: tokens of the text. Its lists of names and offsets are not read: the tokenizer
-                makes them while it holds Python's global lock, 70 ms for 500,000 tokens.
-            ids: the model's ids of the tokens.
-            name: function from an id to the token's name.
-
+        Its lists of names and offsets are not read: the tokenizer makes them while it holds
+        Python's global lock, 70 ms for 500,000 tokens. `name` returns the token's name of an id.
         """
         self._text = text
         self.ids = np.array(ids, np.int64)
@@ -71,7 +66,5 @@ class TextTokens:
 def _byte_offsets(text: str) -> NDArray[np.int64]:
     """Return the number of UTF-8 bytes before each character, and of the whole text."""
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    lengths = np.ones(len(points), np.int64)
-    for first in _FIRST_OF_LENGTH:
-        lengths += points >= first
+    lengths = 1 + (points[:, None] >= _FIRST_OF_LENGTH).sum(axis=1)
     return np.concatenate([[0], np.cumsum(lengths)])

@@ -108,13 +108,9 @@ class RequestTokenizer:
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> list[Text]:
-        """Tokenise a request's inputs. Cancelling the call ends it after the running slices.
+        """Tokenise a request's inputs, beside further characters of the request.
 
-        Args:
-            inputs: inputs of a request.
-            options: options of tokenisation.
-            caller: client and deadline.
-            beside: number of further characters of the request, beside these inputs.
+        Cancelling the call ends it after the running slices.
 
         Raises:
             Unprocessable: too many inputs or characters, or an input that does not fit the model.
@@ -146,17 +142,14 @@ class RequestTokenizer:
     ) -> list[Result]:
         """Return the result of a function of the tokenizer for each input of a request.
 
+        Errors are as for `tokenize`.
+
         Args:
             inputs: inputs of a request.
             work: function of some inputs and the index of the first; returns a result for each.
             caller: client and deadline.
             any_length: whether to skip the limit of characters, as the body's size bounds them.
             kind: kind of work, for predicted times.
-
-        Raises:
-            Unprocessable: too many inputs or characters.
-            Overloaded: the work would end after the deadline.
-            DeadlinePassed: the deadline passed before all inputs were done.
 
         """
         sizes = self._sizes(inputs, Options(truncate=any_length), 0)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,6 @@ TokenRanges = NDArray[np.int64]
 """First token and token after the last of each span, `[n, 2]`."""
 Tower = Literal["text", "vision"]
 """Tower of a model with an encoder for texts and one for pictures, such as CLIP."""
-Value = TypeVar("Value")
 
 
 def places_of(offsets: Sequence[Offset]) -> Places:
@@ -96,6 +96,10 @@ class Cut(NamedTuple):
     """Number of characters before the encoded part of a text, and of the second of a pair."""
 
 
+def _at(indices: Sequence[int], values: list[Any]) -> list[Any]:
+    return [values[index] for index in indices]
+
+
 class Text:
     """Tokens of a text or pair, in the tokenizer's memory until the engine or a reply asks."""
 
@@ -136,14 +140,16 @@ class Text:
         """Read the token ids of a text.
 
         Args:
-            encoding: prompt and text, or pair.
-            ids: the model's ids of its tokens.
+            encoding: tokens of the prompt and the text, or pair.
+            ids: the model's ids of these tokens.
             unknown_ids: ids of the unknown token.
             prompt: prompt of the text.
             cut: the tokens to keep; None for all.
 
         """
         self._encoding, self._prompt, self._cut = encoding, prompt, cut
+        self._kept: Callable[[list[Any]], list[Any]] = partial(_at, cut.kept) if cut else list
+        """Function that returns the values of the kept tokens, of a value for each token."""
         if cut:
             ids, self.truncated = self._kept(ids), True
         self.size = len(ids)
@@ -236,10 +242,6 @@ class Text:
             target=self.target,
             tower=self.tower,
         )
-
-    def _kept(self, values: list[Value]) -> list[Value]:
-        """Return the values of the kept tokens, of one value for each token of the encoding."""
-        return [values[index] for index in self._cut.kept] if self._cut else values
 
     def _count_prompt(self) -> int:
         """Return the number of tokens up to the prompt's last."""

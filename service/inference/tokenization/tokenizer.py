@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import cast
@@ -20,11 +21,12 @@ from model.artifact.integrity import sha256_of
 from model.artifact.sentence import PairTemplate, SentenceConfig
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of, sizes_of
+from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, sizes_of
 from service.inference.tokenization.pieces import TextTokens
 from service.inference.tokenization.text import (
     NO_PROMPT,
     ArrayText,
+    Cut,
     Prompt,
     Text,
     TextEnds,
@@ -115,9 +117,11 @@ class FileTokenizer:
         """Function that returns the model's input ids of a text."""
         added = self.whole.get_added_tokens_decoder().items()
         self.special_ids = frozenset(index for index, token in added if token.special)
-        self.opening, self._segment, self.closing = special_tokens(self.whole)
-        """Ids and segments of the special tokens before a text, segment of a text, and ids and
-        segments of the special tokens after it."""
+        opening, segment, closing = special_tokens(self.whole)
+        self.opening = [token for token, _ in opening]
+        self.closing = [token for token, _ in closing]
+        """Ids of the special tokens before and after a text."""
+        self._segments = [n for _, n in opening], segment, [n for _, n in closing]
 
     def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of token ids, whose name is for error messages."""
@@ -136,7 +140,7 @@ class FileTokenizer:
         of these tokens get them added. Ids with some of them are rejected.
         """
         self.decode(name, given, skip_special_tokens=False)
-        opening, closing = ([token for token, _ in part] for part in (self.opening, self.closing))
+        opening, closing = self.opening, self.closing
         own, end = list(given), len(given) - len(closing)
         if end >= len(opening) and own[: len(opening)] == opening and own[end:] == closing:
             own = own[len(opening) : end]
@@ -150,12 +154,12 @@ class FileTokenizer:
         if truncated := len(own) > room:
             own = own[:room] if direction == "right" else own[len(own) - room :]
         ids = np.array([*opening, *own, *closing], np.int64)
-        segments = [n for _, n in self.opening], [n for _, n in self.closing]
+        before, segment, after = self._segments
         special = bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)])
         return ArrayText(
             tokens=[self.whole.id_to_token(token) or "" for token in ids.tolist()],
             input_ids=ids,
-            segment_ids=np.array([*segments[0], *[self._segment] * len(own), *segments[1]]),
+            segment_ids=np.array([*before, *[segment] * len(own), *after], np.int64),
             places=np.zeros((len(ids), 2), np.int32),
             special_tokens_mask=special,
             unknown=unknown_of(ids, self.unknown_ids, special),
@@ -253,9 +257,9 @@ class TextTokenizer:
         self._source = shared_tokenizer(path)
         self._target = shared_tokenizer(target) if target else self._source
         whole = self._source.whole
-        self.separator_ids = frozenset(token for token, _ in self._source.closing)
+        self.separator_ids = frozenset(self._source.closing)
         """Ids of the special tokens that end a text, such as [SEP] and </s>."""
-        self.target_separator_ids = frozenset(token for token, _ in self._target.closing)
+        self.target_separator_ids = frozenset(self._target.closing)
         added = whole.get_added_tokens_decoder().values()
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(whole.model, WordPiece)
@@ -418,7 +422,8 @@ class TextTokenizer:
 
         `special` is whether to add special tokens.
         """
-        limit, truncate, direction = self.limit(options), options.truncate, options.direction
+        limit = options.max_tokens or self.limits.max_tokens
+        truncate, direction = options.truncate, options.direction
         texts = inputs
         if prefix := prompt.text:
             texts = [
@@ -427,7 +432,7 @@ class TextTokenizer:
             ]
         if truncate and max(sizes_of(texts), default=0) > CHARACTERS_PER_TOKEN * limit:
             truncator = Truncator(file.whole, limit, direction)
-            parts = [
+            parts: Iterable[tuple[Encoding, Cut | None]] = [
                 truncator.encode(text, options.name(index), special_tokens=special)
                 for index, text in enumerate(texts, first)
             ]
@@ -436,8 +441,9 @@ class TextTokenizer:
                 encodings = [file.whole.encode(texts[0], add_special_tokens=special)]
             else:
                 encodings = file.whole.encode_batch(texts, add_special_tokens=special)
-            cuts = truncate and max(map(len, encodings), default=0) > limit
-            parts = [(one, cut(one, limit, direction) if cuts else None) for one in encodings]
+            parts = zip(encodings, repeat(None))
+            if truncate and max(map(len, encodings), default=0) > limit:
+                parts = [(encoding, cut(encoding, limit, direction)) for encoding in encodings]
         whole = options.windows and not self.ends.length
         read = []
         for index, (encoding, kept) in enumerate(parts):
@@ -464,7 +470,7 @@ class TextTokenizer:
                 return self._as_given(name, given, options)
             special = bool(prompt.text)
             text = self.decode(name, given, skip_special_tokens=special)
-            self._check_characters(name, text)
+            self._check_lengths([text], replace(options, truncate=False, windows=False), index)
             again, ids = source.ids(encode(source.whole, text, special_tokens=False)), [*given.ids]
             if again not in (ids, [token for token in ids if token not in source.special_ids]):
                 raise Unprocessable(
@@ -498,18 +504,15 @@ class TextTokenizer:
 
     def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is to be cut or windowed."""
-        if max(sizes_of(inputs), default=0) <= self.limits.max_characters:
+        most = self.limits.max_characters
+        if max(sizes := sizes_of(inputs), default=0) <= most:
             return
-        for index, given in enumerate(inputs, first):
-            any_length = options.windows and isinstance(given, str)
-            if isinstance(given, TokenIds) or not (any_length or options.truncate):
-                self._check_characters(options.name(index), given)
-
-    def _check_characters(self, name: str, text: TextInput) -> None:
-        count, most = size_of(text), self.limits.max_characters
-        if count > most:
-            hint = "" if isinstance(text, TokenIds) else " (`truncate` cuts it)"
-            raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
+        for index, (given, count) in enumerate(zip(inputs, sizes, strict=True), first):
+            any_length = options.truncate or (options.windows and isinstance(given, str))
+            if count > most and (isinstance(given, TokenIds) or not any_length):
+                name = options.name(index)
+                hint = "" if isinstance(given, TokenIds) else " (`truncate` cuts it)"
+                raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
 
 
 def _within(limit: int, text: Text, name: str) -> Text:

@@ -134,12 +134,8 @@ def cut(
 ) -> Cut | None:
     """Return the tokens that remain, as transformers' `longest_first`; None for all.
 
-    Args:
-        encoding: tokens of a text or pair, or of excerpts.
-        max_tokens: maximum number of tokens; None is returned if the special tokens exceed it.
-        direction: side that is truncated.
-        skipped: number of characters before, or after, the excerpts.
-
+    All remain if the special tokens alone exceed the maximum. `skipped` is the number of characters
+    before, or after, the encoded excerpts of a text or pair.
     """
     excess = len(encoding) - max_tokens
     if excess <= 0:
@@ -155,12 +151,8 @@ def cut(
 def shortened(text: Text, max_tokens: int, direction: Direction) -> Text:
     """Return a text or pair truncated to `max_tokens` tokens; special and prompt tokens remain.
 
-    Of a pair, the longer text is truncated first (transformers' `longest_first`).
-
-    Args:
-        text: a whole text, or one truncated on the same side.
-        max_tokens: maximum number of tokens.
-        direction: side that is truncated.
+    Of a pair, the longer text is truncated first (transformers' `longest_first`). A text that is
+    truncated already must be truncated on the same side.
 
     Raises:
         InputTooLong: `max_tokens` is not larger than the number of special tokens.
@@ -184,26 +176,16 @@ def shortened(text: Text, max_tokens: int, direction: Direction) -> Text:
 
 
 async def shorten(texts: list[Text], max_tokens: int, direction: Direction) -> None:
-    """Replace each text of a list by `shortened`, which runs in a thread.
-
-    Raises:
-        InputTooLong: as for `shortened`.
-
-    """
+    """Replace each text of a list by `shortened`, which runs in a thread; errors as there."""
     texts[:] = await asyncio.to_thread(
         lambda: [shortened(text, max_tokens, direction) for text in texts]
     )
 
 
 def _kept(parts: Sequence[Ids], count: int, excess: int, direction: Direction) -> list[int]:
-    """Return the indices of the tokens that remain if `excess` tokens are removed.
+    """Return the indices of the tokens, of `count`, that remain if `excess` tokens are removed.
 
-    Args:
-        parts: indices of a text's own tokens, or of each text of a pair.
-        count: number of tokens, special ones included, which all remain.
-        excess: number of tokens to remove.
-        direction: side that is truncated.
-
+    `parts` are the indices of a text's own tokens, or of each text of a pair; others all remain.
     """
     sizes = [*map(len, parts)]
     room = sum(sizes) - excess
