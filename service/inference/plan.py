@@ -158,7 +158,9 @@ class Plan:
 
     def _completed(self, array: Floats, rows: Iterator[Floats]) -> Floats:
         complete = [self._finish(next(rows)) for _ in range(math.prod(array.shape[:-1]))]
-        return np.array(complete, np.float32).reshape(*array.shape[:-1], self.features)
+        return np.array(complete, np.float32).reshape(
+            *array.shape[:-1], len(complete[0]) if complete else self.features
+        )
 
     def convert(self, texts: Sequence[TextArrays]) -> Sequence[TextArrays]:
         """Convert the pooled vectors to the requested type, of all texts at once.
