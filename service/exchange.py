@@ -102,10 +102,6 @@ class Exchange(Generic[Service, Model]):
         method: str = self.scope["method"]
         return method if method in METHODS else "_OTHER"
 
-    @property
-    def _has_body(self) -> bool:
-        return any(self.headers.get(name, b"0") != b"0" for name in _BODY_HEADERS)
-
     def begin(self, body: bytes, receive: Receive) -> None:
         """Store the whole body; if the client leaves from now on, cancel the current task.
 
@@ -176,12 +172,8 @@ class Exchange(Generic[Service, Model]):
     ) -> None:
         """Send a whole reply, in one write if the server can.
 
-        Args:
-            status: status of the reply.
-            headers: headers of this reply alone; its length may be missing.
-            body: the whole body.
-            timings: timings for the headers of a reply with computation.
-
+        `headers` are of this reply alone, and its length may be missing; a reply with computation
+        has headers of its `timings`, too.
         """
         head = self._head(headers, timings, len(body))
         self.status, self.replied, self.complete = status, time.monotonic(), True
@@ -195,12 +187,7 @@ class Exchange(Generic[Service, Model]):
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     def _head(self, headers: Headers, timings: Timings | None, length: int | None = None) -> bytes:
-        """Return the lines of all headers of a reply.
-
-        Raises:
-            ValueError: a header has a line end, which would begin another header.
-
-        """
+        """Return the lines of all headers; `ValueError` if a line end would begin another one."""
         lines, count = b"", 0
         for header in headers:
             if length is None or header[0] != b"content-length":
@@ -213,13 +200,13 @@ class Exchange(Generic[Service, Model]):
         if length is not None:
             lines += b"content-length: %d\r\n" % length
         milliseconds = round(1000 * (time.monotonic() - self.received))
-        lines += b"x-request-id: %b\r\nx-total-time: %d\r\n" % (
-            self.request_id.encode(),
-            milliseconds,
-        )
+        lines += b"x-request-id: %b\r\n" % self.request_id.encode()
+        lines += b"x-total-time: %d\r\n" % milliseconds
         if self.fingerprint is not NO_FINGERPRINT:
             lines += b"%b: %b\r\n" % self.fingerprint
-        if not self.body_complete and self._has_body:
+        if not self.body_complete and any(
+            self.headers.get(name, b"0") != b"0" for name in _BODY_HEADERS
+        ):
             lines += b"connection: close\r\n"
         return lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.errors import BodyTooLarge, RequestTimeout, ServiceError
 from service.exchange import Exchange
 from service.http.admission import Admission
-from service.http.turns import TURN_BYTES, Turns
+from service.http.turns import TURN_BYTES
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_HEADER
 from service.inference.timings import HEADERS
 from service.settings import Settings
@@ -58,26 +57,25 @@ class Bodies:
             BodyTooLarge: the body exceeds the limit.
             ClientLeft: the client has left.
             Overloaded: there is not enough memory.
-            RequestTimeout: the client takes too long.
+            RequestTimeout: the client takes too long, without the time that it waits for turns.
 
         """
         length = exchange.headers.get(b"content-length", b"")
         if length.isdigit() and int(length[:20]) > self.max_bytes:
             self._refuse()
-        try:
-            async with asyncio.timeout(self.seconds) as clock:
-                return await self._read(exchange, receive, clock)
-        except TimeoutError:
-            raise RequestTimeout(
-                f"the body was not complete within {self.seconds:g} seconds"
-            ) from None
-
-    async def _read(self, exchange: AnyExchange, receive: Receive, clock: asyncio.Timeout) -> bytes:
-        chunks = []
+        chunks, left, now = [], self.seconds, asyncio.get_running_loop().time
         while True:
             if exchange.received_bytes >= TURN_BYTES:
-                await _wait_for_turn(exchange.service.turns, clock)
-            message = await receive()
+                await exchange.service.turns.take()
+            began = now()
+            try:
+                async with asyncio.timeout(left):
+                    message = await receive()
+            except TimeoutError:
+                raise RequestTimeout(
+                    f"the body was not complete within {self.seconds:g} seconds"
+                ) from None
+            left -= now() - began
             if message["type"] == "http.disconnect":
                 raise ClientLeft
             chunk = message.get("body", b"")
@@ -90,15 +88,6 @@ class Bodies:
         raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
 
 
-async def _wait_for_turn(turns: Turns, clock: asyncio.Timeout) -> None:
-    """Wait for a turn to read more; the wait does not count as the client's time."""
-    now = asyncio.get_running_loop().time
-    left = (clock.when() or math.inf) - now()
-    clock.reschedule(None)
-    await turns.take()
-    clock.reschedule(now() + left)
-
-
 ErrorReply = Callable[[AnyExchange, Exception], Response | None]
 """Function that returns the reply of an error; None if the error is unexpected."""
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -106,11 +95,7 @@ ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 class DirectRoute(Protocol):
-    """Route that answers requests without the layers of FastAPI and Starlette.
-
-    These match every route's pattern, open exit stacks for dependencies and wrap each message,
-    which takes longer than all the rest of a small request.
-    """
+    """Route without the layers of FastAPI and Starlette, which take most of a small request."""
 
     answer: Callable[[AnyExchange], Coroutine[Any, Any, Response]]
     """Function from an exchange to the endpoint's reply."""

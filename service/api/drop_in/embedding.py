@@ -188,7 +188,9 @@ class PreparedEmbedding:
         if self.pictures is None:
             encodings = await self.encode()
         else:
-            encodings = in_order(self.towers, await together([self, self.pictures]))
+            encodings = in_order(
+                self.towers, await together([self.encode(), self.pictures.encode()])
+            )
         name = self.plan.fields[-1].name
         if name == "span_vectors":
             return [vector for own in encodings for vector in own[name]]

@@ -221,7 +221,7 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
     reserve(exchange, size + text_bytes(texts), advice=None)
     engine, timings = first.prepared.engine, first.prepared.timings
     if several:
-        arrays = in_order(towers, await together(runs))
+        arrays = in_order(towers, await together(run.encode() for run in runs))
         engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
         timings = Timings.beside([run.prepared.timings for run in runs])
     else:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import ApiExchange, deadline_of
 from service.errors import Unprocessable
 from service.http.image_fetch import FetchLimits, fetch, image_hosts
-from service.inference.outputs.field import TextArrays
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
 
@@ -82,12 +81,7 @@ def wrong(message: str) -> PydanticCustomError:
 
 
 def picture(value: object, field: str, *, first_frame: bool = False) -> GivenPicture:
-    """Return the picture of a field with base64 or a data URL.
-
-    Raises:
-        PydanticCustomError: the value is neither; the base64 itself is checked when it is decoded.
-
-    """
+    """Return the picture of a field with base64, which is checked later, or a data URL."""
     if not isinstance(value, str) or not value:
         raise wrong(f"{field}: base64 of a picture's file, or a data URL, is needed")
     if _ADDRESS.match(value):
@@ -96,12 +90,7 @@ def picture(value: object, field: str, *, first_frame: bool = False) -> GivenPic
 
 
 def picture_at(value: object, field: str, *, first_frame: bool = False) -> GivenPicture:
-    """Return the picture at a URL: a data URL, or an address of http or https.
-
-    Raises:
-        PydanticCustomError: the value is neither.
-
-    """
+    """Return the picture at a URL: a data URL, or an address of http or https."""
     if isinstance(value, str) and (value[:5].lower() == "data:" or _ADDRESS.match(value)):
         return GivenPicture(b"", first_frame, field=field, source=value)
     raise wrong(
@@ -111,12 +100,7 @@ def picture_at(value: object, field: str, *, first_frame: bool = False) -> Given
 
 
 def picture_or_address(value: object, field: str) -> GivenPicture:
-    """Return the picture of a field with base64, a data URL, or an address.
-
-    Raises:
-        PydanticCustomError: the value is none of them.
-
-    """
+    """Return the picture of a field with base64, a data URL, or an address."""
     at = isinstance(value, str) and _ADDRESS.match(value)
     return picture_at(value, field) if at else picture(value, field)
 
@@ -124,13 +108,7 @@ def picture_or_address(value: object, field: str) -> GivenPicture:
 def content_part(value: object, field: str) -> Input:
     """Return the text or picture of a part of a message's content, as OpenAI, vLLM and Cohere do.
 
-    Args:
-        value: `{"type": "text", "text": …}` or `{"type": "image_url", "image_url": {"url": …}}`.
-        field: place of the part in the request.
-
-    Raises:
-        PydanticCustomError: the part has another type or other fields.
-
+    Parts are as in `PART_SCHEMA`; `field` is the part's path in the request.
     """
     match value:
         case {"type": "text", "text": str(text), **others} if not others:
@@ -146,17 +124,7 @@ def content_part(value: object, field: str) -> Input:
 
 
 def element(value: dict[str, object], field: str) -> Input:
-    """Return the text or picture of an object among the inputs.
-
-    Args:
-        value: object of the request.
-        field: place of the object in the request: `inputs[3]`.
-
-    Raises:
-        PydanticCustomError: the object is neither `{"text": …}`, `{"image": …}` nor
-            `{"image_url": …}`.
-
-    """
+    """Return the text or picture of an object among the inputs, whose path is `field`."""
     first_frame = value.get(FIRST_FRAME, False)
     names = value.keys() - {FIRST_FRAME}
     if len(names) != 1 or not names <= {*ELEMENT_FIELDS}:
@@ -183,12 +151,14 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
         Overloaded: there is not enough memory.
 
     """
-    for index, given in enumerate(inputs):
-        if isinstance(given, Picture):
-            _require_pictures(given, index, exchange.model)
-            break
-    else:
+    first = next((index for index, one in enumerate(inputs) if isinstance(one, Picture)), None)
+    if first is None:
         return inputs
+    if not any(tower.artifact.manifest.images for tower in exchange.model.towers):
+        field = getattr(inputs[first], "field", f"inputs[{first}]")
+        raise Unprocessable(
+            f"{field} is a picture, and the model reads only texts: choose a model of pictures"
+        )
     settings = exchange.service.settings
     if len(inputs) > settings.max_client_batch_size:
         raise Unprocessable(
@@ -196,64 +166,39 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
             "taken"
         )
     most = settings.max_image_bytes
-    for index, given in enumerate(inputs):
-        if isinstance(given, Picture) and len(given.data) > most:
+    for index, one in enumerate(inputs):
+        if isinstance(one, Picture) and len(one.data) > most:
             raise Unprocessable(_too_large(f"inputs[{index}]", most))
-    given_pictures = [given for given in inputs if isinstance(given, GivenPicture)]
-    encoded = [given for given in given_pictures if not given.at_address]
-    size = sum(len(given.source) for given in encoded)
+    pictures = [one for one in inputs if isinstance(one, GivenPicture)]
+    encoded = [one for one in pictures if not one.at_address]
+    size = sum(len(one.source) for one in encoded)
     exchange.reservation.grow(size * 3 // 4)
     if size <= INLINE_CHARACTERS:
         files = _decoded(encoded, most)
     else:
         files = await asyncio.to_thread(_decoded, encoded, most)
-    if len(encoded) < len(given_pictures):
-        addressed = [given for given in given_pictures if given.at_address]
-        files |= await _fetched(addressed, exchange)
+    if len(encoded) < len(pictures):
+        files |= await _fetched([one for one in pictures if one.at_address], exchange)
     return [
-        Picture(files[given.field], given.first_frame) if isinstance(given, GivenPicture) else given
-        for given in inputs
+        Picture(files[one.field], one.first_frame) if isinstance(one, GivenPicture) else one
+        for one in inputs
     ]
 
 
-def _require_pictures(given: Input, index: int, model: ServedModel) -> None:
-    """Raise Unprocessable if a model reads texts only, before a picture is decoded or fetched."""
-    if not any(tower.artifact.manifest.images for tower in model.towers):
-        field = given.field if isinstance(given, GivenPicture) else f"inputs[{index}]"
-        raise Unprocessable(
-            f"{field} is a picture, and the model reads only texts: choose a model of pictures"
-        )
-
-
 async def _fetched(pictures: Sequence[GivenPicture], exchange: ApiExchange) -> dict[str, bytes]:
-    """Return the file of each picture by its field.
-
-    Raises:
-        Unprocessable: the service fetches no pictures, or one cannot be fetched.
-        DeadlinePassed: the deadline passed first.
-        Overloaded: there is not enough memory.
-
-    """
-    settings, deadline = exchange.service.settings, deadline_of(exchange)
+    """Return the file of each picture by its field."""
+    settings, client, reservation = exchange.service.settings, exchange.client, exchange.reservation
     if settings.image_hosts is None:
         raise Unprocessable(
             f"{pictures[0].field} is an address, and this service fetches no pictures "
             "(--image-hosts): send the file in base64"
         )
-    hosts = image_hosts(settings.image_hosts)
-    limits = FetchLimits(settings.max_image_bytes, settings.image_timeout_seconds, deadline)
-    tasks = {
-        given.field: asyncio.create_task(
-            fetch(given.source, given.field, hosts, limits, exchange.client, exchange.reservation)
-        )
-        for given in pictures
-    }
-    try:
-        return {field: await task for field, task in tasks.items()}
-    finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    hosts, seconds = image_hosts(settings.image_hosts), settings.image_timeout_seconds
+    limits = FetchLimits(settings.max_image_bytes, seconds, deadline_of(exchange))
+    files = await together(
+        [fetch(one.source, one.field, hosts, limits, client, reservation) for one in pictures]
+    )
+    return {one.field: file for one, file in zip(pictures, files, strict=True)}
 
 
 def _decoded(pictures: Sequence[GivenPicture], max_bytes: int) -> dict[str, bytes]:
@@ -261,12 +206,7 @@ def _decoded(pictures: Sequence[GivenPicture], max_bytes: int) -> dict[str, byte
 
 
 def _file(given: GivenPicture, max_bytes: int) -> bytes:
-    """Return the file of a picture in base64.
-
-    Raises:
-        Unprocessable: the picture is not in base64, or too large.
-
-    """
+    """Return the file of a picture in base64."""
     text, start = given.source, 0
     if text[:5].lower() == "data:":
         head = _DATA_URL.match(text)
@@ -319,16 +259,9 @@ def in_order(towers: Shares, of_towers: Sequence[Sequence[Item]]) -> Sequence[It
     return [item for _, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0])]
 
 
-class Run(Protocol):
-    """Inputs of a request that one tower computes."""
-
-    async def encode(self) -> Sequence[TextArrays]:
-        """Return the arrays of each input."""
-
-
-async def together(runs: Sequence[Run]) -> list[Sequence[TextArrays]]:
-    """Return the arrays of towers that compute at the same time; an error cancels the others."""
-    tasks = [asyncio.create_task(run.encode()) for run in runs]
+async def together(coroutines: Iterable[Coroutine[Any, Any, Item]]) -> list[Item]:
+    """Return the results of coroutines that run at the same time; an error cancels the others."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         return list(await asyncio.gather(*tasks))
     finally:

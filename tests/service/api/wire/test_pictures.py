@@ -294,29 +294,26 @@ def test_results_are_in_the_order_of_the_inputs() -> None:
 async def test_towers_run_at_the_same_time() -> None:
     met = asyncio.Barrier(2)
 
-    class Tower:
-        async def encode(self) -> list[Any]:
-            await met.wait()
-            return [self]
+    async def encode(number: int) -> int:
+        await met.wait()
+        return number
 
-    towers = [Tower(), Tower()]
-    assert await together(towers) == [[tower] for tower in towers]
+    assert await together([encode(0), encode(1)]) == [0, 1]
 
 
 async def test_an_error_of_a_tower_cancels_the_other() -> None:
     cancelled = asyncio.Event()
 
-    class Failing:
-        async def encode(self) -> list[Any]:
-            raise OSError
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
 
-    class Endless:
-        async def encode(self) -> list[Any]:
-            try:
-                return await asyncio.Event().wait()  # type: ignore[return-value]
-            finally:
-                cancelled.set()
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
 
-    with pytest.raises(OSError):  # noqa: PT011 - any
-        await together([Endless(), Failing()])
+    with pytest.raises(ZeroDivisionError):
+        await together([endless(), fail()])
     assert cancelled.is_set()
