@@ -30,7 +30,7 @@ from model.artifact.manifest import WEIGHTS, Artifact
 from model.artifact.signature import GraphSignature, TensorSpec, encoder_signature
 from model.checkpoint import load_weights
 from model.encoder.encoder import Encoder
-from model.export.to_onnx import example_of, save_graph, to_onnx
+from model.export.to_onnx import save_graph, to_onnx
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime
@@ -95,7 +95,7 @@ def export_whole_graph(encoder: Encoder, folder: Path) -> None:
         for i in range(config.num_hidden_layers)
     ]
     signature = GraphSignature(inputs=encoder_signature(config).inputs, outputs=tuple(outputs))
-    graph = to_onnx(WholeGraph(encoder).eval(), example_of(signature), signature)
+    graph = to_onnx(WholeGraph(encoder), signature)
     save_graph(graph, folder / "w.onnx", "w.data")
 
 
@@ -110,11 +110,11 @@ def export_layer_stack(encoder: Encoder, folder: Path) -> None:
         axes=("batch", config.num_attention_heads, "sequence", "sequence"),
     )
     signature = GraphSignature(inputs=tuple(ids), outputs=(hidden,))
-    graph = to_onnx(Embed(encoder).eval(), example_of(signature), signature)
+    graph = to_onnx(Embed(encoder), signature)
     save_graph(graph, folder / "e.onnx", "e.data")
     signature = GraphSignature(inputs=(hidden, padded_index, packed_index), outputs=(after, maps))
     for i in range(config.num_hidden_layers):
-        graph = to_onnx(OneLayer(encoder, i).eval(), example_of(signature), signature)
+        graph = to_onnx(OneLayer(encoder, i), signature)
         save_graph(graph, folder / f"l{i}.onnx", f"l{i}.data")
 
 

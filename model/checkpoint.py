@@ -18,12 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from model.artifact.mapped import mapped_tensors
 from model.config.encoder import EncoderConfig
-from model.encoder.adapter_tensors import (
-    Matrices,
-    adapter_parameters,
-    low_rank_matrices,
-    stacked,
-)
+from model.encoder.adapter_tensors import Matrices, adapter_parameters, low_rank_matrices, stacked
 from model.encoder.encoder import Encoder
 from model.encoder.picture_tensors import picture_parameters
 from model.errors import CheckpointError

@@ -16,9 +16,8 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature
-from model.export import decomposition, graphs
-from model.export.decomposition import DecomposedLayer, DecomposedValues, HeadScores
-from model.export.graphs import ValueProducts
+from model.export import decoder_graphs, graphs
+from model.export.graphs import DecomposedLayer, DecomposedValues, HeadScores, ValueProducts
 from model.export.to_onnx import to_onnx
 
 OfHeads = graphs.HeadWeights | DecomposedLayer | HeadScores | ValueProducts
@@ -37,21 +36,17 @@ def share_work(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
     def once(
-        module: nn.Module,
-        example: tuple[Tensor, ...],
-        signature: GraphSignature,
-        *,
-        to_fuse: bool = False,
+        module: nn.Module, signature: GraphSignature, *, to_fuse: bool = False
     ) -> onnx.ModelProto:
         if not isinstance(module, Weightless):
-            return to_onnx(module, example, signature, to_fuse=to_fuse)
+            return to_onnx(module, signature, to_fuse=to_fuse)
         path = folder / f"{_key(module, signature)}.onnx"
         with FileLock(f"{path}.lock"):
             if not path.exists():
-                path.write_bytes(to_onnx(module, example, signature).SerializeToString())
+                path.write_bytes(to_onnx(module, signature).SerializeToString())
         return onnx.load(path)
 
-    for exporting in (graphs, decomposition):
+    for exporting in (graphs, decoder_graphs):
         exporting.to_onnx = once  # type: ignore[attr-defined]
 
 

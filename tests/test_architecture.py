@@ -81,7 +81,7 @@ HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub", "PIL"
 FOR_TESTS = {"sentence_transformers", "pytest", "hypothesis", "scipy"}
 READERS = {
     "model.vendor_telemetry",
-    "model.runtimes.attention_kernels",
+    "model.runtimes.cuda",
     *(
         f"service.{name}"
         for name in (

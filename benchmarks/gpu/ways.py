@@ -30,9 +30,8 @@ from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.bound import Place
 from model.runtimes.contract import Resources
-from model.runtimes.cuda_graphs import TOKENS
+from model.runtimes.device_vectors import TOKENS, packed_inputs
 from model.runtimes.onnx import provider_options
-from model.runtimes.packed_inputs import packed_inputs
 from model.runtimes.registry import load_runtime
 
 BASE, TINY = Shape(12, 12, 768, 3072), Shape(2, 2, 64, 128)

@@ -9,18 +9,15 @@ I intermediate size, L layers, N heads of queries and m of keys and values, p si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.signature import GraphSignature, TensorSpec
+from model.artifact.signature import Axes, GraphSignature, Shapes, specs
 from model.config.encoder import EncoderConfig
 
 Floats = NDArray[np.float32]
-Shape = tuple[int | str, ...]
-Shapes = dict[str, tuple[int, ...]]
 APPLIES = "attention_norm.applies"
 """Parameter above 0 if a layer's input is normalised; used if the first layer's input is not."""
 VALUE_BIAS = "attention.value.bias"
@@ -102,13 +99,13 @@ def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignat
     `heads` are name → shape of one head's parameter; the graph takes `[N, …]`.
     """
     h, n, m, p = _sizes(config)
-    states: Shape = ("keys", h)
-    parts: Shape = ("queries", "parts", h)
-    shapes: dict[str, Shape] = {"states": states, "values": (m, "keys", "parts", p), "parts": parts}
+    states: Axes = ("keys", h)
+    parts: Axes = ("queries", "parts", h)
+    shapes: dict[str, Axes] = {"states": states, "values": (m, "keys", "parts", p), "parts": parts}
     parameters = {name: (n, *shape) for name, shape in heads.items()} | layer_shapes(config)
-    rows = TensorSpec(name="rows", dtype="int64", axes=("queries",))
+    rows = specs({"rows": ("queries",)}, "int64")
     return GraphSignature(
-        inputs=(*_specs(shapes), rows, *_specs(parameters)), outputs=_specs({"decomposed": parts})
+        inputs=(*specs(shapes), *rows, *specs(parameters)), outputs=specs({"decomposed": parts})
     )
 
 
@@ -119,12 +116,12 @@ def decomposition_values_signature(config: EncoderConfig) -> GraphSignature:
     `[m, C, P, p]`; to `values` alone if there is no norm before attention.
     """
     h, _, m, p = _sizes(config)
-    parts: Shape = ("queries", "parts", h)
-    outputs: dict[str, Shape] = {"values": (m, "queries", "parts", p)}
+    parts: Axes = ("queries", "parts", h)
+    outputs: dict[str, Axes] = {"values": (m, "queries", "parts", p)}
     if config.layer.order != "post_norm":
         outputs = {"entering": parts} | outputs
     return GraphSignature(
-        inputs=_specs({"parts": parts} | value_shapes(config)), outputs=_specs(outputs)
+        inputs=specs({"parts": parts} | value_shapes(config)), outputs=specs(outputs)
     )
 
 
@@ -173,7 +170,3 @@ def _sizes(config: EncoderConfig) -> tuple[int, int, int, int]:
     """Return H, N, m and p."""
     groups = config.num_key_value_heads
     return config.hidden_size, config.num_attention_heads, groups, config.head_size
-
-
-def _specs(shapes: Mapping[str, Shape]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name=name, dtype="float32", axes=axes) for name, axes in shapes.items())

@@ -50,16 +50,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from model.artifact.integrity import (
-    check_file,
-    check_locations,
-    check_references,
-    sha256_of,
-)
+from model.artifact.integrity import check_file, check_locations, check_references, sha256_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.verification import VerificationRecord
@@ -77,12 +72,6 @@ VISION = "vision"
 ENCODER_GRAPH = "encoder.onnx"
 ENCODER_DATA = "encoder.onnx.data"
 VECTORS_GRAPH = "vectors.onnx"
-ATTENTION_GRAPH = "attention.onnx"
-DEVICE_ATTENTION_GRAPH = "device_attention.onnx"
-DEVICE_POOLING_GRAPH = "device_pooling.onnx"
-VALUE_NORMS_GRAPH = "value_norms.onnx"
-DECOMPOSITION_GRAPH = "decomposition.onnx"
-DECOMPOSITION_VALUES_GRAPH = "decomposition_values.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
 GOLDEN = "golden.safetensors"
@@ -96,24 +85,7 @@ DECODER_DATA = "decoder.onnx.data"
 LOGPROBS_GRAPH = "logprobs.onnx"
 DECODER_HEADS = "decoder_heads.safetensors"
 DECODER_WEIGHTS = "decoder.safetensors"
-GRAPHS: dict[GraphName, str] = {
-    "encoder": ENCODER_GRAPH,
-    "vectors": VECTORS_GRAPH,
-    "attention": ATTENTION_GRAPH,
-    "device_attention": DEVICE_ATTENTION_GRAPH,
-    "device_pooling": DEVICE_POOLING_GRAPH,
-    "value_norms": VALUE_NORMS_GRAPH,
-    "head_scores": "head_scores.onnx",
-    "decomposition": DECOMPOSITION_GRAPH,
-    "decomposition_values": DECOMPOSITION_VALUES_GRAPH,
-    "task": TASK_GRAPH,
-    "decoder": DECODER_GRAPH,
-    "decoder_attention": "decoder_attention.onnx",
-    "cross_attention": "cross_attention.onnx",
-    "decoder_value_norms": "decoder_value_norms.onnx",
-    "cross_value_norms": "cross_value_norms.onnx",
-    "logprobs": LOGPROBS_GRAPH,
-}
+GRAPHS: dict[GraphName, str] = {name: f"{name}.onnx" for name in get_args(GraphName)}
 TASK_FILES = (TASK_GRAPH, TASK_WEIGHTS)
 """Files of a task head."""
 DECODER_FILES = (

@@ -10,12 +10,16 @@
 * `head_scores.onnx`: the same input and heads' parameters to their queries, keys and scores;
 * `decomposition.onnx`, `decomposition_values.onnx`: shares of input tokens in a layer's states, and
   its parameters, to the shares after it: see `model.artifact.decomposition`;
-* `task.onnx`: rows of the last hidden state to a task head's outputs, always in float32.
+* `task.onnx`: rows of the last hidden state to a task head's outputs, always in float32;
+* `decoder.onnx`: a target's shifted labels and the encoder's last hidden states to the decoder's
+  hidden states and its cross-attention's query states;
+* `decoder_attention.onnx`, `cross_attention.onnx`: as `attention.onnx`, for the decoder's heads;
+* `decoder_value_norms.onnx`, `cross_value_norms.onnx`: as `value_norms.onnx`, likewise;
+* `logprobs.onnx`: rows of the decoder's last hidden state to the log-probability of one label each.
 
-`model.artifact.decoder_signature` has a decoder's graphs.
-
-The two device graphs work on parameters and hidden states that stay on the device; their outputs
-are float32 in every precision. Axes that are strings are dynamic.
+Inputs from the host, maps and log-probabilities are float32 in every precision. The two device
+graphs work on parameters and hidden states that stay on the device; their outputs are float32 too.
+Axes that are strings are dynamic.
 """
 
 from __future__ import annotations
@@ -25,12 +29,16 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.numerics.task_head import TaskConfig
 
 Float = Literal["float32", "float16"]
 Dtype = Literal["int64", "int32"] | Float
 """Data type of an input or output."""
+Axes = tuple[int | str, ...]
+Shapes = dict[str, tuple[int, ...]]
+"""Name → shape of one head's parameter."""
 STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project → their token axes."""
 ROWS = ("query_rows", "key_rows")
@@ -88,7 +96,7 @@ class TensorSpec(BaseModel):
 
     name: str
     dtype: Dtype
-    axes: tuple[int | str, ...]
+    axes: Axes
 
 
 class GraphSignature(BaseModel):
@@ -110,6 +118,11 @@ def head_parameter_name(parameter: str, layer: int, kind: MapKind = "encoder") -
     return f"{parameter}.{layer}" if kind == "encoder" else f"{kind}.{parameter}.{layer}"
 
 
+def specs(axes: Mapping[str, Axes], dtype: Dtype = "float32") -> tuple[TensorSpec, ...]:
+    """Return tensors of one type, given name → axes."""
+    return tuple(TensorSpec(name=name, dtype=dtype, axes=own) for name, own in axes.items())
+
+
 def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphSignature:
     """Return the signature of `encoder.onnx`.
 
@@ -117,32 +130,21 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
     `hidden_state.0 … L`, `[T, H]` each. In float16 it maps a padded grid, `[B, S]` each and
     `pixels` `[B, S, F]`, to hidden states `[B, S, H]`.
     """
-    tokens: tuple[str, ...] = ("tokens",)
+    tokens: Axes = ("tokens",)
     grid = ("batch", "sequence")
-    axes = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
+    axes: dict[str, Axes] = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
     axes |= {"padded_index": grid, "packed_index": tokens}
     if dtype == "float16":
         tokens = grid
         axes = dict.fromkeys(GRID_INPUTS, grid)
-    pixels = TensorSpec(name="pixels", dtype="float32", axes=(*tokens, config.pixel_features))
+    floats: dict[str, Axes] = {}
+    if config.pixel_features:
+        floats["pixels"] = (*tokens, config.pixel_features)
+    floats["head_mask"] = ("batch", config.num_hidden_layers, config.num_attention_heads)
+    states = map(hidden_state_name, range(config.num_hidden_layers + 1))
     return GraphSignature(
-        inputs=(
-            *(TensorSpec(name=name, dtype="int64", axes=axes[name]) for name in axes),
-            *((pixels,) if config.pixel_features else ()),
-            TensorSpec(
-                name="head_mask",
-                dtype="float32",
-                axes=("batch", config.num_hidden_layers, config.num_attention_heads),
-            ),
-        ),
-        outputs=tuple(
-            TensorSpec(
-                name=hidden_state_name(layer),
-                dtype=dtype,
-                axes=(*tokens, config.hidden_size),
-            )
-            for layer in range(config.num_hidden_layers + 1)
-        ),
+        inputs=(*specs(axes, "int64"), *specs(floats)),
+        outputs=specs(dict.fromkeys(states, (*tokens, config.hidden_size)), dtype),
     )
 
 
@@ -171,14 +173,14 @@ def vectors_signature(config: EncoderConfig) -> GraphSignature:
     has_rows = config.embeddings.positions != "none" or config.type_vocab_size > 0
     has_window = any(window is not None for window in layout.windows)
     by_distance = has_window or layout.alibi or layout.bias_buckets is not None
-    optional: dict[str, tuple[bool, Dtype, tuple[int | str, ...]]] = {
+    optional: dict[str, tuple[bool, Dtype, Axes]] = {
         "token_type_ids": (config.adapters is not None, "int32", tokens),
         "embedding_rows": (has_rows, "int32", tokens),
         "position_ids": (bool(layout.rotary_bases), "int64", tokens),
         "pixels": (bool(config.pixel_features), "float32", (*tokens, config.pixel_features)),
         "columns": (by_distance, "int32", ("sequence",)),
     }
-    ranges: dict[str, tuple[int | str, ...]] = {
+    ranges: dict[str, Axes] = {
         "token_offset": ("batch", "sequence"),
         "cu_seqlens": ("batch+1",),
         "pooled_rows": ("vectors",),
@@ -191,96 +193,76 @@ def vectors_signature(config: EncoderConfig) -> GraphSignature:
                 for name, (present, dtype, axes) in optional.items()
                 if present
             ),
-            *(TensorSpec(name=name, dtype="int32", axes=axes) for name, axes in ranges.items()),
+            *specs(ranges, "int32"),
         ),
-        outputs=tuple(
-            TensorSpec(name=name, dtype="float32", axes=("vectors", config.hidden_size))
-            for name in ("vectors", "unit_vectors")
-        ),
+        outputs=specs(dict.fromkeys(("vectors", "unit_vectors"), ("vectors", config.hidden_size))),
     )
 
 
-def attention_signature(
-    config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
-) -> GraphSignature:
+def _of_heads(shapes: Shapes) -> dict[str, Axes]:
+    return {name: ("heads", *shape) for name, shape in shapes.items()}
+
+
+def attention_signature(config: EncoderConfig, shapes: Shapes) -> GraphSignature:
     """Return the signature of `attention.onnx`.
 
-    It maps query states `[B, T, H]`, key states `[B, S, H]` and n heads' parameters to `attention`
-    `[B, n, T, S]`. `parameters` are name → shape of one head's; the graph takes `[n, …]`.
+    It maps query states `[B, T, H]`, key states `[B, S, H]` and n heads' parameters to
+    `attention` `[B, n, T, S]`. `shapes` are those of one head's parameters.
     """
-    states = [
-        TensorSpec(name=name, dtype="float32", axes=("batch", axis, config.hidden_size))
-        for name, axis in STATES.items()
-    ]
-    heads = [
-        TensorSpec(name=name, dtype="float32", axes=("heads", *shape))
-        for name, shape in parameters.items()
-    ]
-    weights = TensorSpec(
-        name="attention", dtype="float32", axes=("batch", "heads", "queries", "keys")
+    states: dict[str, Axes] = {
+        name: ("batch", axis, config.hidden_size) for name, axis in STATES.items()
+    }
+    return GraphSignature(
+        inputs=specs(states | _of_heads(shapes)),
+        outputs=specs({"attention": ("batch", "heads", "queries", "keys")}),
     )
-    return GraphSignature(inputs=(*states, *heads), outputs=(weights,))
 
 
-def value_norms_signature(
-    config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
-) -> GraphSignature:
+def value_norms_signature(config: EncoderConfig, shapes: Shapes) -> GraphSignature:
     """Return the signature of `value_norms.onnx`.
 
     It maps key states `[S, H]` and n heads' parameters to `value_products` `[S, n, n]`.
     """
-    states = TensorSpec(name="key_states", dtype="float32", axes=("keys", config.hidden_size))
-    heads = [
-        TensorSpec(name=name, dtype="float32", axes=("heads", *shape))
-        for name, shape in parameters.items()
-    ]
-    products = TensorSpec(name="value_products", dtype="float32", axes=("keys", "heads", "heads"))
-    return GraphSignature(inputs=(states, *heads), outputs=(products,))
+    states: dict[str, Axes] = {"key_states": ("keys", config.hidden_size)}
+    return GraphSignature(
+        inputs=specs(states | _of_heads(shapes)),
+        outputs=specs({"value_products": ("keys", "heads", "heads")}),
+    )
 
 
-def head_scores_signature(
-    config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
-) -> GraphSignature:
+def head_scores_signature(config: EncoderConfig, shapes: Shapes) -> GraphSignature:
     """Return the signature of `head_scores.onnx`.
 
     It maps states `[S, H]` and n heads' parameters to queries, keys and scores `[n, S, S]`.
     """
-    states = TensorSpec(name="states", dtype="float32", axes=("keys", config.hidden_size))
-    heads = [
-        TensorSpec(name=name, dtype="float32", axes=("heads", *shape))
-        for name, shape in parameters.items()
-    ]
-    vectors = [
-        TensorSpec(name=name, dtype="float32", axes=("heads", "keys", parameters[weight][0]))
-        for name, weight in (("queries", "query_weight"), ("keys", "key_weight"))
-    ]
-    scores = TensorSpec(name="scores", dtype="float32", axes=("heads", "keys", "keys"))
-    return GraphSignature(inputs=(states, *heads), outputs=(*vectors, scores))
+    states: dict[str, Axes] = {"states": ("keys", config.hidden_size)}
+    outputs: dict[str, Axes] = {
+        "queries": ("heads", "keys", shapes["query_weight"][0]),
+        "keys": ("heads", "keys", shapes["key_weight"][0]),
+        "scores": ("heads", "keys", "keys"),
+    }
+    return GraphSignature(inputs=specs(states | _of_heads(shapes)), outputs=specs(outputs))
 
 
 def device_attention_signature(
-    config: EncoderConfig, parameters: dict[str, tuple[int, ...]], dtype: Float
+    config: EncoderConfig, shapes: Shapes, dtype: Float
 ) -> GraphSignature:
     """Return the signature of `device_attention.onnx`.
 
     It maps a hidden state, which may have more tokens, its rows of the queries and of the keys, and
     n heads' parameters to `attention` `[1, n, T, S]`.
     """
-    rows = [
-        TensorSpec(name=name, dtype="int64", axes=(axis,))
-        for name, axis in zip(ROWS, STATES.values(), strict=True)
-    ]
-    parameter_specs = [
-        TensorSpec(
-            name=name,
-            dtype="float32" if name in IN_FLOAT32 else dtype,
-            axes=("heads", *shape),
-        )
-        for name, shape in parameters.items()
-    ]
-    weights = TensorSpec(name="attention", dtype="float32", axes=(1, "heads", "queries", "keys"))
-    state = device_state(config, dtype)
-    return GraphSignature(inputs=(state, *rows, *parameter_specs), outputs=(weights,))
+    rows: dict[str, Axes] = {
+        name: (axis,) for name, axis in zip(ROWS, STATES.values(), strict=True)
+    }
+    parameters = (
+        TensorSpec(name=name, dtype="float32" if name in IN_FLOAT32 else dtype, axes=axes)
+        for name, axes in _of_heads(shapes).items()
+    )
+    return GraphSignature(
+        inputs=(device_state(config, dtype), *specs(rows, "int64"), *parameters),
+        outputs=specs({"attention": (1, "heads", "queries", "keys")}),
+    )
 
 
 def device_state(config: EncoderConfig, dtype: Float) -> TensorSpec:
@@ -295,19 +277,14 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
     It maps a hidden state `[T, H]`, in float16 `[B, S, H]`, and n sets of its rows to `vectors`
     `[n, H]`.
     """
-    sets = [
-        TensorSpec(name=name, dtype="int64", axes=("columns" if name == "columns" else "vectors",))
-        for name in (
-            "first_row",
-            "row_count",
-            "columns",
-            "maximum",
-            "first_weight",
-            "unit_features",
-        )
-    ]
-    vectors = TensorSpec(name="vectors", dtype="float32", axes=("vectors", config.hidden_size))
-    return GraphSignature(inputs=(device_state(config, dtype), *sets), outputs=(vectors,))
+    names = ("first_row", "row_count", "columns", "maximum", "first_weight", "unit_features")
+    sets: dict[str, Axes] = {
+        name: ("columns" if name == "columns" else "vectors",) for name in names
+    }
+    return GraphSignature(
+        inputs=(device_state(config, dtype), *specs(sets, "int64")),
+        outputs=specs({"vectors": ("vectors", config.hidden_size)}),
+    )
 
 
 def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:
@@ -316,8 +293,72 @@ def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:
     It maps rows `[n, H]`, or `[n, 2H]`, to `scores`: `[n, C]`, or `[1, V]` if the rows are of one
     text.
     """
-    size = task.input_size(config.hidden_size)
-    rows = TensorSpec(name="rows", dtype="float32", axes=("vectors", size))
     count = 1 if task.kind == "sparse" else "vectors"
-    scores = TensorSpec(name="scores", dtype="float32", axes=(count, task.outputs))
-    return GraphSignature(inputs=(rows,), outputs=(scores,))
+    return GraphSignature(
+        inputs=specs({"rows": ("vectors", task.input_size(config.hidden_size))}),
+        outputs=specs({"scores": (count, task.outputs)}),
+    )
+
+
+def decoder_state_name(layer: int) -> str:
+    """Return the name of the decoder graph's output that holds hidden state `layer`, 0 … L_d."""
+    return f"decoder_state.{layer}"
+
+
+def cross_query_name(layer: int) -> str:
+    """Return the name of the output that holds cross-attention's query states, 0 … L_d−1."""
+    return f"cross_query.{layer}"
+
+
+def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> GraphSignature:
+    """Return the signature of `decoder.onnx`.
+
+    It maps a packed target, the positions of its source's tokens and `encoded` `[S_all, H]` to
+    states `[T_all, H]`: `decoder_state.0 … L_d` and `cross_query.0 … L_d−1`.
+    """
+    config = decoder.layers
+    ids: dict[str, Axes] = {
+        "input_ids": ("target_tokens",),
+        "position_ids": ("target_tokens",),
+        "padded_index": ("batch", "target_sequence"),
+        "packed_index": ("target_tokens",),
+        "source_padded_index": ("batch", "sequence"),
+    }
+    of_heads = ("batch", config.num_hidden_layers, config.num_attention_heads)
+    floats: dict[str, Axes] = {
+        "encoded": ("tokens", config.hidden_size),
+        "head_mask": of_heads,
+        "cross_head_mask": of_heads,
+    }
+    layers = range(config.num_hidden_layers)
+    outputs = [*map(decoder_state_name, (*layers, len(layers))), *map(cross_query_name, layers)]
+    return GraphSignature(
+        inputs=(*specs(ids, "int64"), *specs(floats)),
+        outputs=specs(dict.fromkeys(outputs, ("target_tokens", config.hidden_size)), dtype),
+    )
+
+
+def logprobs_signature(decoder: DecoderConfig) -> GraphSignature:
+    """Return the signature of `logprobs.onnx`.
+
+    It maps rows `[n, H]` of the last decoder state and `labels` `[n]` to `logprobs` `[n]`.
+    """
+    rows = specs({"rows": ("vectors", decoder.layers.hidden_size)})
+    labels = specs({"labels": ("vectors",)}, "int64")
+    return GraphSignature(inputs=(*rows, *labels), outputs=specs({"logprobs": ("vectors",)}))
+
+
+def decoder_signatures(
+    decoder: DecoderConfig,
+    dtype: Float,
+    maps: Mapping[MapKind, Shapes],
+    values: Mapping[MapKind, Shapes],
+) -> dict[GraphName, GraphSignature]:
+    """Return the signatures of a decoder's graphs, given the parameters of each kind of heads."""
+    layers = decoder.layers
+    return {
+        "decoder": decoder_signature(decoder, dtype),
+        **{ATTENTION_OF[kind]: attention_signature(layers, maps[kind]) for kind in DECODER_KINDS},
+        **{VALUES_OF[kind]: value_norms_signature(layers, values[kind]) for kind in DECODER_KINDS},
+        "logprobs": logprobs_signature(decoder),
+    }

@@ -18,19 +18,9 @@ from model.attention.long_texts import (
     attend_in_windows,
     query_chunks,
 )
-from model.attention.multi_head import (
-    AttentionProjections,
-    AttentionSizes,
-    ablated,
-    merge_heads,
-)
+from model.attention.multi_head import AttentionProjections, AttentionSizes, ablated, merge_heads
 from model.attention.positions import bucket_table, rotary_frequencies
-from model.attention.weights import (
-    AttentionRule,
-    Heads,
-    attention_weights,
-    split_heads,
-)
+from model.attention.weights import AttentionRule, Heads, attention_weights, split_heads
 from model.config.encoder import EncoderConfig
 from model.low_rank import low_rank_maps, mapped
 from model.norms import RMSNorm

@@ -12,13 +12,6 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from model.artifact.decoder_signature import (
-    HeadShapes,
-    Shapes,
-    decoder_signature,
-    decoder_signatures,
-    logprobs_signature,
-)
 from model.artifact.signature import (
     ATTENTION_OF,
     DECODER_KINDS,
@@ -26,19 +19,18 @@ from model.artifact.signature import (
     Float,
     GraphName,
     GraphSignature,
-    attention_signature,
-    value_norms_signature,
+    MapKind,
+    Shapes,
+    decoder_signature,
+    decoder_signatures,
+    logprobs_signature,
 )
-from model.attention.self_attention import Relative
+from model.attention.self_attention import Relative, attention_rule
 from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder
-from model.export.graphs import (
-    constant_parameters,
-    export_head_values,
-    export_head_weights,
-    named_heads,
-)
-from model.export.to_onnx import example_of, to_onnx
+from model.decoder.layers import cross_rule
+from model.export.graphs import HeadWeights, ValueProducts, constant_parameters, named_heads
+from model.export.to_onnx import to_onnx
 from model.packing import PackedBatch
 
 
@@ -84,34 +76,44 @@ class Logprobs(nn.Module):
 
 def export_decoder(decoder: Decoder, dtype: Float) -> onnx.ModelProto:
     """Return the decoder graph; targets' tokens, texts and both sequences are dynamic axes."""
-    signature = decoder_signature(decoder.config, dtype)
     graph = DecoderStates(_cast(decoder, dtype), decoder.relative_parameters(), _torch(dtype))
-    return to_onnx(graph.eval(), example_of(signature), signature)
+    return to_onnx(graph, decoder_signature(decoder.config, dtype))
 
 
 def export_logprobs(decoder: Decoder, dtype: Float) -> onnx.ModelProto:
     """Return the graph of the output map, with a dynamic axis of rows."""
-    signature = logprobs_signature(decoder.config)
     graph = Logprobs(_cast(decoder, dtype), _torch(dtype))
-    return to_onnx(graph.eval(), example_of(signature), signature)
+    return to_onnx(graph, logprobs_signature(decoder.config))
 
 
 def export_decoder_heads(config: DecoderConfig) -> dict[GraphName, onnx.ModelProto]:
     """Return the graphs of maps and values of the decoder's self-attention and cross-attention."""
-    decoder, shapes = _one_layer(config)
+    signatures = decoder_signatures_of(config, "float32")
+    rules = {"decoder": attention_rule(config.layers), "cross": cross_rule(config)}
     graphs: dict[GraphName, onnx.ModelProto] = {}
-    rules = decoder.rule, decoder.cross_rule
-    for kind, rule, of_kind in zip(DECODER_KINDS, rules, shapes, strict=True):
-        maps = attention_signature(config.layers, of_kind.maps)
-        values = value_norms_signature(config.layers, of_kind.values)
-        graphs[ATTENTION_OF[kind]] = export_head_weights(rule, maps)
-        graphs[VALUES_OF[kind]] = export_head_values(rule, values)
+    for kind in DECODER_KINDS:
+        for names, graph in ((ATTENTION_OF, HeadWeights), (VALUES_OF, ValueProducts)):
+            signature = signatures[name := names[kind]]
+            graphs[name] = to_onnx(graph(rules[kind], signature), signature)
     return graphs
 
 
 def decoder_signatures_of(config: DecoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
     """Return the signatures of a decoder's graphs, at the precision of its weights."""
-    return decoder_signatures(config, dtype, *_one_layer(config)[1])
+    layers = config.layers.model_copy(update={"num_hidden_layers": 1})
+    with torch.device("meta"):
+        decoder = Decoder(config.model_copy(update={"layers": layers}))
+        maps = _shapes(decoder.head_parameters(), decoder.cross_head_parameters())
+        values = _shapes(decoder.value_parameters(), decoder.cross_value_parameters())
+    return decoder_signatures(config, dtype, maps, values)
+
+
+def _shapes(*of_kinds: Sequence[dict[str, Tensor]]) -> dict[MapKind, Shapes]:
+    """Return the shapes of one head's parameters, given the only layer's of both kinds of heads."""
+    return {
+        kind: {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
+        for kind, (parameters,) in zip(DECODER_KINDS, of_kinds, strict=True)
+    }
 
 
 def decoder_head_parameters(decoder: Decoder) -> dict[str, Tensor]:
@@ -123,20 +125,6 @@ def decoder_head_parameters(decoder: Decoder) -> dict[str, Tensor]:
             decoder.cross_head_parameters(), decoder.cross_value_parameters(), heads, "cross"
         ),
     }
-
-
-def _one_layer(config: DecoderConfig) -> tuple[Decoder, tuple[HeadShapes, HeadShapes]]:
-    """Return a one-layer decoder without storage, and its heads' shapes, as `DECODER_KINDS`."""
-    layers = config.layers.model_copy(update={"num_hidden_layers": 1})
-    with torch.device("meta"):
-        decoder = Decoder(config.model_copy(update={"layers": layers}))
-        own = decoder.head_parameters()[0], decoder.value_parameters()[0]
-        cross = decoder.cross_head_parameters()[0], decoder.cross_value_parameters()[0]
-    return decoder, (HeadShapes(*map(_shapes, own)), HeadShapes(*map(_shapes, cross)))
-
-
-def _shapes(parameters: dict[str, Tensor]) -> Shapes:
-    return {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
 
 
 def _cast(decoder: Decoder, dtype: Float) -> Decoder:

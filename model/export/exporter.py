@@ -9,7 +9,7 @@ the tolerances of a checkpoint with large rounding errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -22,7 +22,6 @@ from model.artifact.access import writing
 from model.artifact.golden import GoldenText, save_golden
 from model.artifact.integrity import exporter_version
 from model.artifact.manifest import (
-    ATTENTION_GRAPH,
     DECODER_DATA,
     DECODER_GRAPH,
     DECODER_HEADS,
@@ -38,7 +37,6 @@ from model.artifact.manifest import (
     TASK_GRAPH,
     TASK_WEIGHTS,
     TOKENIZER,
-    VALUE_NORMS_GRAPH,
     VECTOR_MODULES,
     VECTORS_GRAPH,
     WEIGHTS,
@@ -51,13 +49,13 @@ from model.artifact.signature import (
     GraphName,
     GraphSignature,
     PackedPooling,
+    task_signature,
     vectors_signature,
 )
 from model.artifact.vectors import CALIBRATION
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
-from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
-from model.config.precision import Precision, WeightBits
+from model.config.precision import Precision
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
 from model.errors import ConfigError
@@ -68,14 +66,12 @@ from model.export.decoder_graphs import (
     export_decoder_heads,
     export_logprobs,
 )
-from model.export.decomposition import export_head_scores, save_decomposition
 from model.export.graphs import (
-    export_attention,
+    WEIGHTLESS,
+    TaskScores,
     export_encoder,
-    export_task,
-    export_value_norms,
+    export_weightless,
     head_parameters,
-    save_device_graphs,
     signatures,
 )
 from model.export.loading import Modules, load_modules, read_source
@@ -86,7 +82,7 @@ from model.export.samples import Sample, Samples, pack_samples
 from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
 from model.export.tensors import calibration_vectors, torch_targets
-from model.export.to_onnx import save_graph
+from model.export.to_onnx import save_graph, to_onnx
 from model.export.towers import add_vision, read_dual
 from model.export.vectors_graph import export_vectors, obstacle
 from model.export.verify import verify
@@ -102,14 +98,6 @@ from model.tokenization.tokenizer import load_target_tokenizer
 
 LABELS = 7
 """Number of tokens of the last text's target."""
-
-
-def golden_texts(modules: Modules, samples: Iterable[Sample]) -> list[GoldenText]:
-    """Return golden texts; the last one has a target if there is a decoder."""
-    *others, last = samples
-    tokens = LABELS if modules.decoder else 0
-    golden = [golden_text(modules, sample) for sample in others]
-    return [*golden, golden_text(modules, last, target_tokens=tokens)]
 
 
 def golden_text(modules: Modules, sample: Sample, target_tokens: int = 0) -> GoldenText:
@@ -131,13 +119,6 @@ def golden_text(modules: Modules, sample: Sample, target_tokens: int = 0) -> Gol
     labels = random_labels(decoder.config, target_tokens, seed=0)
     (target,) = torch_targets(decoder, source, [hidden[-1]], [labels])
     return replace(golden, labels=labels, target=target)
-
-
-def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) -> Tokenizer | None:
-    """Return the tokenizer of the decoder's texts; None if it is the encoder's or there is none."""
-    if decoder is None:
-        return None
-    return load_target_tokenizer(folder, decoder.config.layers.vocab_size, lowercase=lowercase)
 
 
 def save_tokenizers(source: Tokenizer | None, target: Tokenizer | None, folder: Path) -> None:
@@ -241,41 +222,21 @@ def _build(
     check_precision(
         precision, source.config.model_type, decoder=read_decoder_config(source.inside) is not None
     )
-    config, sentence = source.config, source.sentence
+    config, sentence, samples = source.config, source.sentence, source.samples
     modules = load_modules(checkpoint, source.tokenizer, config)
     encoder, head, decoder = modules
-    target = target_tokenizer(source.inside, decoder, lowercase=sentence.lowercase)
-    save_tokenizers(source.tokenizer, target, folder)
-    samples = source.samples
-    save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
-    save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
-    progress("measuring the ranges of vectors")
-    tensors = module_tensors(checkpoint, sentence.modules)
-    if sentence.pooling == "attention":
-        tensors |= pooling_tensors(source.inside, config)
-    calibration = {CALIBRATION: calibration_vectors(encoder, samples, sentence, tensors)}
-    save_tensors(tensors | calibration, folder / VECTOR_MODULES)
-    save_golden(folder / GOLDEN, golden_texts(modules, samples.golden()))
-
-    bits = weight_bits(precision)
-    served = _served(encoder, samples, bits, progress)
-    _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
-    pooling = head.config.pooling if head else sentence.pooling
-    if packed := precision == "fp16" and obstacle(config, pooling) is None:
-        progress(f"exporting {VECTORS_GRAPH}")
-        graph = export_vectors(encoder, cast(PackedPooling, pooling))
-        save_graph(graph, folder / VECTORS_GRAPH, beside=[folder / WEIGHTS, folder / ENCODER_GRAPH])
-    _save_other_graphs(config, precision, folder, progress)
-    if head is not None:
-        _save_task(head, config, folder, progress)
+    target = None
     if decoder is not None:
-        save_decoder(decoder, _dtype(precision), folder, progress)
+        size = decoder.config.layers.vocab_size
+        target = load_target_tokenizer(source.inside, size, lowercase=sentence.lowercase)
+    pooling = head.config.pooling if head else sentence.pooling
+    packed = precision == "fp16" and obstacle(config, pooling) is None
     manifest = Manifest(
         format=FORMAT,
         model=model,
         runtime=runtime_of(precision),
         precision=precision,
-        weight_bits=bits,
+        weight_bits=weight_bits(precision),
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
@@ -288,8 +249,34 @@ def _build(
         weights_sha256="",
         verification=UNVERIFIED,
     )
-    for name in manifest.file_names:
-        (folder / name).chmod(0o644)
+    save_tokenizers(source.tokenizer, target, folder)
+    save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
+    save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
+    progress("measuring the ranges of vectors")
+    tensors = module_tensors(checkpoint, sentence.modules)
+    if sentence.pooling == "attention":
+        tensors |= pooling_tensors(source.inside, config)
+    calibration = {CALIBRATION: calibration_vectors(encoder, samples, sentence, tensors)}
+    save_tensors(tensors | calibration, folder / VECTOR_MODULES)
+    *others, last = samples.golden()
+    golden = [golden_text(modules, sample) for sample in others]
+    golden.append(golden_text(modules, last, target_tokens=LABELS if decoder else 0))
+    save_golden(folder / GOLDEN, golden)
+
+    _save_encoder_graph(encoder, samples, manifest, folder, progress)
+    if packed:
+        progress(f"exporting {VECTORS_GRAPH}")
+        graph = export_vectors(encoder, cast(PackedPooling, pooling))
+        save_graph(graph, folder / VECTORS_GRAPH, beside=[folder / WEIGHTS, folder / ENCODER_GRAPH])
+    progress("exporting the graphs that all layers share")
+    for name in WEIGHTLESS:
+        save_graph(export_weightless(name, config, _dtype(precision)), folder / GRAPHS[name])
+    if head is not None:
+        _save_task(head, config, folder, progress)
+    if decoder is not None:
+        save_decoder(decoder, _dtype(precision), folder, progress)
+    for file in manifest.file_names:
+        (folder / file).chmod(0o644)
     files = records_of(folder, manifest.file_names)
     changed = {"files": files, "weights_sha256": files[WEIGHTS].sha256}
     write_manifest(folder, manifest.model_copy(update=changed))
@@ -303,44 +290,25 @@ def _verify(artifact: Artifact, device: Device, progress: Progress) -> Verificat
     return record
 
 
-def _served(
-    encoder: Encoder, samples: Samples, bits: WeightBits | None, progress: Progress
-) -> Encoder:
-    """Return the encoder to export: with weights of `bits` bits, or as it is when None."""
-    if bits is None:
-        return encoder
-    progress("calibrating int8")
-    quantized = quantize(encoder, samples.calibration(), bits)
-    if quantized.kept:
-        progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
-    return quantized.encoder
-
-
 def _save_encoder_graph(
-    served: Encoder,
-    relative: Sequence[Relative],
-    precision: Precision,
-    folder: Path,
-    progress: Progress,
+    encoder: Encoder, samples: Samples, manifest: Manifest, folder: Path, progress: Progress
 ) -> None:
+    """Write the encoder's graph; with weights of 8 or 7 bits in int8."""
+    served, precision = encoder, manifest.precision
+    if manifest.weight_bits is not None:
+        progress("calibrating int8")
+        quantized = quantize(encoder, samples.calibration(), manifest.weight_bits)
+        served = quantized.encoder
+        if quantized.kept:
+            progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
     progress(f"exporting {ENCODER_GRAPH}")
-    dtype, three_axes = _dtype(precision), RUNTIMES[runtime_of(precision)].three_axes
-    graph = export_encoder(served, dtype, three_axes=three_axes, relative=relative)
+    graph = export_encoder(
+        served,
+        _dtype(precision),
+        three_axes=RUNTIMES[runtime_of(precision)].three_axes,
+        relative=encoder.relative_parameters(),
+    )
     save_graph(graph, folder / ENCODER_GRAPH, external=ENCODER_DATA, beside=[folder / WEIGHTS])
-
-
-def _save_other_graphs(
-    config: EncoderConfig, precision: Precision, folder: Path, progress: Progress
-) -> None:
-    dtype = _dtype(precision)
-    progress(f"exporting {ATTENTION_GRAPH}")
-    save_graph(export_attention(config), folder / ATTENTION_GRAPH)
-    progress("exporting the graphs for a device")
-    save_device_graphs(config, dtype, folder)
-    progress("exporting the graphs of values, scores and a decomposition")
-    save_graph(export_value_norms(config), folder / VALUE_NORMS_GRAPH)
-    save_graph(export_head_scores(config), folder / GRAPHS["head_scores"])
-    save_decomposition(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
@@ -349,7 +317,8 @@ def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: 
     beside = [folder / WEIGHTS]
     save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS, beside)
     beside.append(folder / TASK_WEIGHTS)
-    save_graph(export_task(head, config), folder / TASK_GRAPH, beside=beside)
+    graph = to_onnx(TaskScores(head), task_signature(config, head.config))
+    save_graph(graph, folder / TASK_GRAPH, beside=beside)
 
 
 def _signatures(modules: Modules, dtype: Float, *, packed: bool) -> dict[GraphName, GraphSignature]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import onnx
@@ -14,8 +13,9 @@ from torch import Tensor, nn
 from model.artifact.decomposition import (
     decomposition_signature,
     decomposition_values_signature,
+    layer_shapes,
+    value_shapes,
 )
-from model.artifact.manifest import DEVICE_ATTENTION_GRAPH, DEVICE_POOLING_GRAPH
 from model.artifact.signature import (
     ROWS,
     STATES,
@@ -23,6 +23,7 @@ from model.artifact.signature import (
     GraphName,
     GraphSignature,
     MapKind,
+    Shapes,
     attention_signature,
     device_attention_signature,
     device_pooling_signature,
@@ -32,12 +33,14 @@ from model.artifact.signature import (
     task_signature,
     value_norms_signature,
 )
+from model.attention.positions import distances
 from model.attention.self_attention import Relative, attention_rule
 from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config.encoder import EncoderConfig
+from model.decomposition.layers import LayerDecomposition, entering, values
 from model.encoder.encoder import Encoder, EncoderOutput
-from model.export.to_onnx import example_of, save_graph, to_onnx
+from model.export.to_onnx import to_onnx
 from model.low_rank import LowRank
 from model.numerics.task_head import TaskConfig
 from model.packing import GridBatch, PackedBatch
@@ -67,26 +70,6 @@ class ValueProducts(HeadGraph):
         states, *parameters = inputs
         named = dict(zip(self.parameter_names, parameters, strict=True))
         return value_products(named, self.rule, states)
-
-
-def values_signature(config: EncoderConfig) -> GraphSignature:
-    """Return the signature of the graph."""
-    with torch.device("meta"):
-        encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
-        (parameters,) = encoder.value_parameters()
-    shapes = {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
-    return value_norms_signature(config, shapes)
-
-
-def export_value_norms(config: EncoderConfig) -> onnx.ModelProto:
-    """Return the graph, with dynamic axes of keys and heads."""
-    return export_head_values(attention_rule(config), values_signature(config))
-
-
-def export_head_values(rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
-    """Return the graph of heads with this rule, with dynamic axes of keys and heads."""
-    graph = ValueProducts(rule, signature)
-    return to_onnx(graph.eval(), example_of(signature), signature)
 
 
 class HiddenStates(nn.Module):
@@ -203,6 +186,68 @@ class DevicePooling(nn.Module):
         return torch.where(unit_features[:, None] > 0, vectors / norm, vectors)
 
 
+class HeadScores(HeadGraph):
+    """Graph from a layer's input and n heads' parameters to their queries, keys and scores."""
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and scores of states `[S, H]`, given parameters `[n, …]`.
+
+        Their shapes are `[n, S, p_q]`, `[n, S, p_k]` and `[n, S, S]`.
+        """
+        states, *parameters = inputs
+        named = dict(zip(self.parameter_names, parameters, strict=True))
+        heads = Heads.from_parameters(named, self.rule)
+        queries, keys = heads.projected(states[None], states[None])
+        length = states.shape[0]
+        scores = heads.scores(queries, keys, distances(length, length, states.device))
+        # the exporter would make the size of a head depend on the number of heads
+        query, key = (
+            vectors.reshape(-1, length, named[weight].shape[1])
+            for vectors, weight in ((queries, "query_weight"), (keys, "key_weight"))
+        )
+        return query, key, scores[0]
+
+
+class DecomposedLayer(nn.Module):
+    """Graph of a layer: some rows of a text's parts before it to the rows after it."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.rule = attention_rule(config)
+        self.head_names = list(one_head_shapes(config))
+        self.parameter_names = list(layer_shapes(config))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return rows `[C, P, H]` after the layer; inputs as in `decomposition_signature`."""
+        states, of_all, parts, rows, *parameters = inputs
+        count = len(self.head_names)
+        layer = LayerDecomposition(
+            self.config,
+            self.rule,
+            dict(zip(self.head_names, parameters[:count], strict=True)),
+            dict(zip(self.parameter_names, parameters[count:], strict=True)),
+        )
+        return layer.through(states, rows, of_all, parts)
+
+
+class DecomposedValues(nn.Module):
+    """Graph of a layer's values: parts that enter it to their value projections."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.parameter_names = list(value_shapes(config))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the values, after the normalised parts if the layer normalises its input."""
+        parts, *parameters = inputs
+        named = dict(zip(self.parameter_names, parameters, strict=True))
+        normed = entering(self.config, named, parts)
+        projected = values(self.config, named, normed)
+        return (projected,) if self.config.layer.order == "post_norm" else (normed, projected)
+
+
 class TaskScores(nn.Module):
     """Graph of the task head."""
 
@@ -216,12 +261,32 @@ class TaskScores(nn.Module):
         return self.head(rows)
 
 
-def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Return name → shape of one head's parameter, in the attention graph's order."""
+def one_head_shapes(config: EncoderConfig, *, values: bool = False) -> Shapes:
+    """Return name → shape of one head's parameter, in the order of the graph of maps or values."""
     with torch.device("meta"):
         encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
-        (parameters,) = encoder.head_parameters()
+        (parameters,) = encoder.value_parameters() if values else encoder.head_parameters()
     return {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
+
+
+WEIGHTLESS: Mapping[GraphName, Callable[[EncoderConfig, GraphSignature], nn.Module]] = {
+    "attention": lambda config, signature: HeadWeights(attention_rule(config), signature),
+    "device_attention": lambda config, own: DeviceHeadWeights(attention_rule(config), own),
+    "device_pooling": lambda *_: DevicePooling(),
+    "value_norms": lambda config, signature: ValueProducts(attention_rule(config), signature),
+    "head_scores": lambda config, signature: HeadScores(attention_rule(config), signature),
+    "decomposition": lambda config, _: DecomposedLayer(config),
+    "decomposition_values": lambda config, _: DecomposedValues(config),
+}
+"""Graphs that hold no weights of their own: one of each serves all layers of a model."""
+
+
+def export_weightless(
+    name: GraphName, config: EncoderConfig, dtype: Float = "float32"
+) -> onnx.ModelProto:
+    """Return a graph of `WEIGHTLESS`, whose every axis but the features is dynamic."""
+    signature = signatures(config, dtype)[name]
+    return to_onnx(WEIGHTLESS[name](config, signature), signature)
 
 
 def export_encoder(
@@ -240,46 +305,8 @@ def export_encoder(
     signature = encoder_signature(encoder.config, dtype)
     if dtype == "float16":
         half = copy.deepcopy(encoder).half()
-        grid = GridStates(half, relative).eval()
-        return to_onnx(grid, example_of(signature), signature, to_fuse=True)
-    graph = HiddenStates(encoder, relative, three_axes=three_axes).eval()
-    return to_onnx(graph, example_of(signature), signature)
-
-
-def export_attention(config: EncoderConfig) -> onnx.ModelProto:
-    """Return the attention graph, with dynamic batch, queries, keys and heads axes."""
-    signature = attention_signature(config, one_head_shapes(config))
-    return export_head_weights(attention_rule(config), signature)
-
-
-def export_head_weights(rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
-    """Return the attention graph of heads with any rule; it holds none of their parameters."""
-    return to_onnx(HeadWeights(rule, signature).eval(), example_of(signature), signature)
-
-
-def export_device_attention(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
-    """Return the attention graph for a device, with dynamic queries, keys and heads axes."""
-    signature = device_attention_signature(config, one_head_shapes(config), dtype)
-    graph = DeviceHeadWeights(attention_rule(config), signature)
-    return to_onnx(graph.eval(), example_of(signature), signature)
-
-
-def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
-    """Return the pooling graph for a device; every axis but the features is dynamic."""
-    signature = device_pooling_signature(config, dtype)
-    return to_onnx(DevicePooling().eval(), example_of(signature), signature)
-
-
-def save_device_graphs(config: EncoderConfig, dtype: Float, folder: Path) -> None:
-    """Write both graphs for a device."""
-    save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
-    save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
-
-
-def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
-    """Return the task head's graph, with a dynamic axis of rows."""
-    signature = task_signature(config, head.config)
-    return to_onnx(TaskScores(head).eval(), example_of(signature), signature)
+        return to_onnx(GridStates(half, relative), signature, to_fuse=True)
+    return to_onnx(HiddenStates(encoder, relative, three_axes=three_axes), signature)
 
 
 def signatures(
@@ -295,7 +322,7 @@ def signatures(
         "attention": attention_signature(config, parameters),
         "device_attention": device_attention_signature(config, parameters, dtype),
         "device_pooling": device_pooling_signature(config, dtype),
-        "value_norms": values_signature(config),
+        "value_norms": value_norms_signature(config, one_head_shapes(config, values=True)),
         "head_scores": head_scores_signature(config, parameters),
         "decomposition": decomposition_signature(config, parameters),
         "decomposition_values": decomposition_values_signature(config),
@@ -310,7 +337,7 @@ def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
 
 
 def low_rank_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """Return the low-rank matrices of the heads' weights; see `model.numerics.low_rank`.
+    """Return the low-rank matrices of the heads' weights; see `model.runtimes.host_graphs`.
 
     They are `query_down` `[F, H]` and `query_up` `[N, p, F]`, likewise of keys and values, and
     `output_down` `[N, F, p]` and `output_up` `[H, F]`, with F low-rank features.

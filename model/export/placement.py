@@ -7,11 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.artifact.manifest import (
-    Artifact,
-    load_artifact,
-    write_manifest,
-)
+from model.artifact.manifest import Artifact, load_artifact, write_manifest
 from model.artifact.verification import VerificationRecord
 from model.errors import ArtifactError
 

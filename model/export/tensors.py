@@ -37,8 +37,13 @@ from model.packing import PackedBatch
 from model.runtimes import capabilities
 from model.runtimes.capabilities import HeadMaps, HeadOutputs, TaskHead, capability, find
 from model.runtimes.contract import Decoding, Runtime
-from model.runtimes.pytorch import PyTorchRuntime, load_decoder, load_encoder, load_head
-from model.runtimes.pytorch_decoder import TorchDecoder
+from model.runtimes.pytorch import (
+    PyTorchRuntime,
+    TorchDecoder,
+    load_decoder,
+    load_encoder,
+    load_head,
+)
 from model.tasks.head import TaskModule, scores_of_text
 
 MARGIN = 4.0

@@ -58,16 +58,16 @@ def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
 
 def to_onnx(
     module: nn.Module,
-    example: tuple[Tensor, ...],
     signature: GraphSignature,
     *,
     to_fuse: bool = False,
+    example: tuple[Tensor, ...] | None = None,
 ) -> onnx.ModelProto:
-    """Export a module under a signature, without metadata of this machine.
+    """Export a module under a signature, in evaluation mode, without metadata of this machine.
 
-    A graph to fuse may have `Attention`, and has the axes of every node's outputs. ONNX Runtime
-    infers no axes after a reshape to a computed shape, and fuses norms only where it knows all
-    axes.
+    The example is needed for axes that `example_of` does not know. A graph to fuse may have
+    `Attention`, and has the axes of every node's outputs. ONNX Runtime infers no axes after a
+    reshape to a computed shape, and fuses norms only where it knows all axes.
     """
     dims = {
         axis: torch.export.Dim(axis)
@@ -81,8 +81,8 @@ def to_onnx(
     )
     with _quiet_exporter(), without_spare_work():
         program = torch.onnx.export(
-            module,
-            example,
+            module.eval(),
+            example or example_of(signature),
             dynamo=True,
             opset_version=ATTENTION_OPSET if to_fuse else OPSET,
             input_names=[spec.name for spec in signature.inputs],

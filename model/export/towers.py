@@ -7,14 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from model.artifact.manifest import (
-    MANIFEST,
-    VISION,
-    Artifact,
-    DualConfig,
-    Manifest,
-    write_manifest,
-)
+from model.artifact.manifest import MANIFEST, VISION, Artifact, DualConfig, Manifest, write_manifest
 from model.artifact.verification import VerificationRecord
 from model.checkpoint import read_tensors
 from model.config.files import read_object

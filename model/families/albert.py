@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config.encoder import ActivationName, EmbeddingLayout, EncoderConfig, LayerLayout
+from model.config.encoder import ActivationName, EmbeddingLayout, LayerLayout
 from model.families.family import Family
 from model.families.keys import SharedKeys
 
@@ -22,20 +21,16 @@ class AlbertConfig(SharedKeys):
     num_hidden_groups: int = Field(gt=0, default=1)
     inner_group_num: Literal[1] = 1
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an ALBERT checkpoint."""
-    config = AlbertConfig.model_validate(fields)
-    layouts = {
-        "embeddings": EmbeddingLayout(size=config.embedding_size, projection="after_norm"),
-        "layer": LayerLayout(groups=config.num_hidden_groups),
-    }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        return {
+            "embeddings": EmbeddingLayout(size=self.embedding_size, projection="after_norm"),
+            "layer": LayerLayout(groups=self.num_hidden_groups),
+        }
 
 
 _LAYER = r"^encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\."
 ALBERT = Family(
-    config=read_config,
+    config=AlbertConfig.read,
     prefix="albert.",
     outside=re.compile(
         r"^(pooler|predictions|sop_classifier|classifier|qa_outputs)\."

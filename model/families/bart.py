@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -49,43 +49,55 @@ class BartKeys(EncoderDecoderKeys):
     attention_score: ScoreName = "scaled_dot_product"
     attention_normalizer: NormalizerName = "softmax"
 
+    layer: ClassVar[LayerLayout] = LayerLayout()
+    """Layout of each layer of encoder and decoder."""
+    output_bias: ClassVar[bool] = True
+
     @property
     def embedding_scale(self) -> float:
         """Factor of a word's embedding."""
         return self.d_model**0.5 if self.scale_embedding else 1.0
 
-    def encoder(self, layer: LayerLayout, embeddings: EmbeddingLayout) -> EncoderConfig:
-        """Return the config of the encoder."""
+    @property
+    def embeddings(self) -> EmbeddingLayout:
+        """Layout of the embeddings of encoder and decoder."""
+        return EmbeddingLayout(scale=self.embedding_scale)
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """Return the encoder of a checkpoint."""
+        keys = cls.model_validate(fields)
         return EncoderConfig(
-            num_hidden_layers=self.encoder_layers,
-            num_attention_heads=self.encoder_attention_heads,
-            intermediate_size=self.encoder_ffn_dim,
-            layer=layer,
-            embeddings=embeddings,
-            **self._both(),
+            num_hidden_layers=keys.encoder_layers,
+            num_attention_heads=keys.encoder_attention_heads,
+            intermediate_size=keys.encoder_ffn_dim,
+            **keys._both(),
         )
 
-    def decoder(
-        self, layer: LayerLayout, embeddings: EmbeddingLayout, *, output_bias: bool = True
-    ) -> DecoderConfig | None:
-        """Return the config of the decoder; None for a model with only an encoder."""
-        if self.encoder_alone:
+    @classmethod
+    def read_decoder(cls, fields: Mapping[str, Any]) -> DecoderConfig | None:
+        """Return the decoder of a checkpoint; None for a model with only an encoder."""
+        keys = cls.model_validate(fields)
+        if keys.encoder_alone:
             return None
         layers = EncoderConfig(
-            num_hidden_layers=self.decoder_layers,
-            num_attention_heads=self.decoder_attention_heads,
-            intermediate_size=self.decoder_ffn_dim,
+            num_hidden_layers=keys.decoder_layers,
+            num_attention_heads=keys.decoder_attention_heads,
+            intermediate_size=keys.decoder_ffn_dim,
             attention=AttentionLayout(causal=True),
-            layer=layer,
-            embeddings=embeddings,
-            **self._both(),
+            **keys._both() | {"vocab_size": keys.target_words},
         )
         return DecoderConfig(
             layers=layers,
-            start_token_id=self.decoder_start_token_id,
-            output_bias=output_bias,
-            tied_output=self.tie_word_embeddings,
+            start_token_id=keys.decoder_start_token_id,
+            output_bias=keys.output_bias,
+            tied_output=keys.tie_word_embeddings,
         )
+
+    @property
+    def target_words(self) -> int:
+        """Number of words in the decoder's vocabulary."""
+        return self.vocab_size
 
     def _both(self) -> dict[str, Any]:
         """Return the fields that encoder and decoder share."""
@@ -100,6 +112,8 @@ class BartKeys(EncoderDecoderKeys):
             "pad_token_id": self.pad_token_id,
             "attention_score": self.attention_score,
             "attention_normalizer": self.attention_normalizer,
+            "layer": self.layer,
+            "embeddings": self.embeddings,
         }
 
 
@@ -108,18 +122,6 @@ class BartConfig(BartKeys):
 
     model_type: Literal["bart"]
     decoder_start_token_id: int = Field(ge=0, default=2)
-
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a BART checkpoint."""
-    config = BartConfig.model_validate(fields)
-    return config.encoder(LayerLayout(), EmbeddingLayout(scale=config.embedding_scale))
-
-
-def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of a BART checkpoint."""
-    config = BartConfig.model_validate(fields)
-    return config.decoder(LayerLayout(), EmbeddingLayout(scale=config.embedding_scale))
 
 
 def without_first_rows(name: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -168,12 +170,12 @@ DECODER_RENAMES: Renames = (
     (r"\.encoder_attn_layer_norm\.", ".cross_norm."),
 )
 BART = Family(
-    config=read_config,
+    config=BartConfig.read,
     prefix="model.",
     outside=re.compile(OUTSIDE),
     renames=(*RENAMES, *POST_NORM),
     convert=without_first_rows,
     tied_words=TIED_WORDS,
-    decoder=read_decoder,
+    decoder=BartConfig.read_decoder,
     decoder_renames=DECODER_RENAMES,
 )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config.encoder import AttentionLayout, EmbeddingLayout, EncoderConfig, LayerLayout
+from model.config.encoder import AttentionLayout, EmbeddingLayout, LayerLayout
 from model.families.family import Family, split_together
 from model.families.keys import SharedKeys
 from model.families.rotary import LONGEST
@@ -25,25 +24,22 @@ class BertConfig(SharedKeys):
     position_embedding_type: Literal["absolute", "alibi"] = "absolute"  # type: ignore[assignment]
     feed_forward_type: Literal["original", "geglu", "reglu"] = "original"
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a BERT or JinaBERT checkpoint."""
-    config = BertConfig.model_validate(fields)
-    layouts: dict[str, Any] = {}
-    if config.position_embedding_type == "alibi":
-        layouts |= {
-            "attention": AttentionLayout(alibi=True),
-            "embeddings": EmbeddingLayout(positions="none"),
-            "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
-        }
-    if config.feed_forward_type != "original":
-        layouts |= {
-            "hidden_act": "gelu" if config.feed_forward_type == "geglu" else "relu",
-            "layer": LayerLayout(
-                gated=True, feed_forward_bias=False, feed_forward_output_bias=True
-            ),
-        }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        layouts: dict[str, Any] = {}
+        if self.position_embedding_type == "alibi":
+            layouts |= {
+                "attention": AttentionLayout(alibi=True),
+                "embeddings": EmbeddingLayout(positions="none"),
+                "max_position_embeddings": min(self.max_position_embeddings, LONGEST),
+            }
+        if self.feed_forward_type != "original":
+            layouts |= {
+                "hidden_act": "gelu" if self.feed_forward_type == "geglu" else "relu",
+                "layer": LayerLayout(
+                    gated=True, feed_forward_bias=False, feed_forward_output_bias=True
+                ),
+            }
+        return layouts
 
 
 OUTSIDE = (
@@ -80,7 +76,7 @@ _JINA_NORMS = (
 """Pattern of the keys of JinaBERT's norms of queries and keys, and the reason of the refusal."""
 
 BERT = Family(
-    config=read_config,
+    config=BertConfig.read,
     prefix="bert.",
     outside=re.compile(OUTSIDE),
     renames=(*RENAMES, *_JINA_RENAMES),

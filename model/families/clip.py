@@ -73,14 +73,11 @@ class ClipVisionConfig(PictureKeys):
     hidden_act: ActivationName = "quick_gelu"
     layer_norm_eps: float = Field(gt=0, default=1e-5)
 
-
-def read_vision_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of CLIP's vision tower, whose last hidden state is not normalised."""
-    config = ClipVisionConfig.model_validate(fields)
-    layouts = config.layouts(("[CLS]",))
-    layouts["embeddings"] = layouts["embeddings"].model_copy(update={"norm": True})
-    layouts["layer"] = LayerLayout(order="pre_norm", final_norm=False)
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        layouts = self.picture_layouts(("[CLS]",))
+        layouts["embeddings"] = layouts["embeddings"].model_copy(update={"norm": True})
+        layouts["layer"] = LayerLayout(order="pre_norm", final_norm=False)
+        return layouts
 
 
 def class_token(name: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -124,7 +121,7 @@ CLIP_TEXT = Family(
     renames=TEXT_RENAMES,
 )
 CLIP_VISION = Family(
-    config=read_vision_config,
+    config=ClipVisionConfig.read,
     prefix="vision_model.",
     outside=re.compile(
         r"^(text_model|text_projection|visual_projection|post_layernorm|classifier)\."

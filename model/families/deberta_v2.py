@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from model.config.encoder import AttentionLayout, EmbeddingLayout, EncoderConfig, LogBuckets
+from model.config.encoder import AttentionLayout, EmbeddingLayout, LogBuckets
 from model.families.bert import OUTSIDE, RENAMES
 from model.families.family import Family
 from model.families.keys import SharedKeys
@@ -59,35 +58,31 @@ class DebertaV2Config(SharedKeys):
             return LogBuckets(kind="exact", count=farthest, max_distance=farthest)
         return LogBuckets(kind="deberta", count=self.position_buckets, max_distance=farthest)
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a DeBERTa checkpoint."""
-    config = DebertaV2Config.model_validate(fields)
-    size = config.embedding_size or config.hidden_size
-    relative = config.relative_attention
-    layouts = {
-        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
-        "attention": AttentionLayout(
-            # scores are divided by the root of p times the number of their terms
-            query_scale=(1 + len(set(config.pos_att_type))) ** -0.5,
-            disentangled=config.pos_att_type if relative else (),
-            position_buckets=config.buckets if relative else None,
-            position_norm=config.norm_rel_ebd == "layer_norm",
-            share_position_projections=config.share_att_key,
-        ),
-        "embeddings": EmbeddingLayout(
-            size=size,
-            positions="table" if config.position_biased_input else "none",
-            projection="none" if size == config.hidden_size else "before_norm",
-            projection_bias=False,
-        ),
-    }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        size = self.embedding_size or self.hidden_size
+        relative = self.relative_attention
+        return {
+            "max_position_embeddings": min(self.max_position_embeddings, LONGEST),
+            "attention": AttentionLayout(
+                # scores are divided by the root of p times the number of their terms
+                query_scale=(1 + len(set(self.pos_att_type))) ** -0.5,
+                disentangled=self.pos_att_type if relative else (),
+                position_buckets=self.buckets if relative else None,
+                position_norm=self.norm_rel_ebd == "layer_norm",
+                share_position_projections=self.share_att_key,
+            ),
+            "embeddings": EmbeddingLayout(
+                size=size,
+                positions="table" if self.position_biased_input else "none",
+                projection="none" if size == self.hidden_size else "before_norm",
+                projection_bias=False,
+            ),
+        }
 
 
 _SELF = r"^encoder\.layer\.(\d+)\.attention\.self\."
 DEBERTA_V2 = Family(
-    config=read_config,
+    config=DebertaV2Config.read,
     prefix="deberta.",
     outside=re.compile(OUTSIDE + r"|^(lm_predictions|mask_predictions)\."),
     renames=(

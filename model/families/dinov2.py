@@ -30,26 +30,27 @@ class Dinov2Config(PictureKeys):
     use_swiglu_ffn: bool = False
     num_register_tokens: int = Field(ge=0, default=4)
 
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """Return the encoder of a DINOv2 checkpoint."""
+        return super().read({"patch_size": _PATCH.get(str(fields.get("model_type"))), **fields})
 
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a DINOv2 checkpoint."""
-    kind = str(fields.get("model_type"))
-    config = Dinov2Config.model_validate({"patch_size": _PATCH.get(kind), **fields})
-    registers = config.num_register_tokens if kind == "dinov2_with_registers" else 0
-    special = ("[CLS]", *(f"[REG {number}]" for number in range(1, registers + 1)))
-    layouts: dict[str, Any] = {"intermediate_size": int(config.hidden_size * config.mlp_ratio)}
-    layouts |= config.layouts(special)
-    if config.use_swiglu_ffn:
-        layouts |= {
-            "intermediate_size": (int(layouts["intermediate_size"] * 2 / 3) + 7) // 8 * 8,
-            "hidden_act": "silu",
-            "layer": LayerLayout(order="pre_norm", gated=True),
-        }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        registers = self.num_register_tokens if self.model_type == "dinov2_with_registers" else 0
+        special = ("[CLS]", *(f"[REG {number}]" for number in range(1, registers + 1)))
+        size = int(self.hidden_size * self.mlp_ratio)
+        layouts = {"intermediate_size": size} | self.picture_layouts(special)
+        if self.use_swiglu_ffn:
+            layouts |= {
+                "intermediate_size": (int(size * 2 / 3) + 7) // 8 * 8,
+                "hidden_act": "silu",
+                "layer": LayerLayout(order="pre_norm", gated=True),
+            }
+        return layouts
 
 
 DINOV2 = Family(
-    config=read_config,
+    config=Dinov2Config.read,
     prefix="dinov2.",
     outside=re.compile(OUTSIDE),
     renames=(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config.encoder import EmbeddingLayout, EncoderConfig
+from model.config.encoder import EmbeddingLayout
 from model.families.bert import OUTSIDE, RENAMES
 from model.families.family import Family
 from model.families.keys import SharedKeys
@@ -20,19 +19,16 @@ class ElectraConfig(SharedKeys):
     model_type: Literal["electra"]
     embedding_size: int = Field(gt=0, default=128)
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an ELECTRA checkpoint."""
-    config = ElectraConfig.model_validate(fields)
-    smaller = config.embedding_size != config.hidden_size
-    layout = EmbeddingLayout(
-        size=config.embedding_size, projection="after_norm" if smaller else "none"
-    )
-    return EncoderConfig.model_validate(config.model_dump() | {"embeddings": layout})
+    def _layouts(self) -> dict[str, Any]:
+        smaller = self.embedding_size != self.hidden_size
+        layout = EmbeddingLayout(
+            size=self.embedding_size, projection="after_norm" if smaller else "none"
+        )
+        return {"embeddings": layout}
 
 
 ELECTRA = Family(
-    config=read_config,
+    config=ElectraConfig.read,
     prefix="electra.",
     outside=re.compile(
         OUTSIDE + r"|^(discriminator_predictions|generator_predictions|generator_lm_head)\."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,6 @@ from model.config.encoder import (
     ActivationName,
     AttentionLayout,
     EmbeddingLayout,
-    EncoderConfig,
     LayerLayout,
 )
 from model.families.family import Family
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 class Gemma3Config(SharedKeys):
     """Gemma 3's keys of `config.json`, with transformers' defaults."""
+
+    _fixed: ClassVar[Mapping[str, Any]] = {"type_vocab_size": 0}
 
     model_type: Literal["gemma3_text"]
     vocab_size: int = Field(gt=0, default=262208)
@@ -54,37 +55,38 @@ class Gemma3Config(SharedKeys):
             self.layer_types, self.num_hidden_layers, lambda i: (i + 1) % pattern == 0
         )
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Gemma 3 text checkpoint."""
-    config = Gemma3Config.model_validate({**fields, "type_vocab_size": 0})
-    positions = {
-        "full_attention": rotary(fields, "rope_theta", 1e6, "full_attention"),
-        "sliding_attention": rotary(
-            {**fields, "rope_scaling": None}, "rope_local_base_freq", 1e4, "sliding_attention"
-        ),
-    }
-    both_ways = bool(config.use_bidirectional_attention)
-    window = config.sliding_window // 2 + 1 if both_ways else config.sliding_window
-    layouts = {
-        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
-        "attention": AttentionLayout(
-            head_size=config.head_dim,
-            num_key_value_heads=config.num_key_value_heads,
-            bias=config.attention_bias,
-            output_bias=config.attention_bias,
-            query_scale=(config.head_dim / config.query_pre_attn_scalar) ** 0.5,
-            query_key_norm=True,
-            causal=config.is_causal and not both_ways,
-            windows=windows(config.kinds, window - config.is_causal),
-            **rotary_layout([positions[kind] for kind in config.kinds]),
-        ),
-        "layer": LayerLayout(
-            order="sandwich_norm", norm="rms_norm", gated=True, feed_forward_bias=False
-        ),
-        "embeddings": EmbeddingLayout(positions="none", norm=False, scale=config.hidden_size**0.5),
-    }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        positions = {
+            "full_attention": rotary(self._fields, "rope_theta", 1e6, "full_attention"),
+            "sliding_attention": rotary(
+                {**self._fields, "rope_scaling": None},
+                "rope_local_base_freq",
+                1e4,
+                "sliding_attention",
+            ),
+        }
+        both_ways = bool(self.use_bidirectional_attention)
+        window = self.sliding_window // 2 + 1 if both_ways else self.sliding_window
+        return {
+            "max_position_embeddings": min(self.max_position_embeddings, LONGEST),
+            "attention": AttentionLayout(
+                head_size=self.head_dim,
+                num_key_value_heads=self.num_key_value_heads,
+                bias=self.attention_bias,
+                output_bias=self.attention_bias,
+                query_scale=(self.head_dim / self.query_pre_attn_scalar) ** 0.5,
+                query_key_norm=True,
+                causal=self.is_causal and not both_ways,
+                windows=windows(self.kinds, window - self.is_causal),
+                **rotary_layout([positions[kind] for kind in self.kinds]),
+            ),
+            "layer": LayerLayout(
+                order="sandwich_norm", norm="rms_norm", gated=True, feed_forward_bias=False
+            ),
+            "embeddings": EmbeddingLayout(
+                positions="none", norm=False, scale=self.hidden_size**0.5
+            ),
+        }
 
 
 def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -93,7 +95,7 @@ def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 GEMMA3 = Family(
-    config=read_config,
+    config=Gemma3Config.read,
     prefix="model.",
     outside=re.compile(r"^lm_head\.|inv_freq$"),
     renames=(

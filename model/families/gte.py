@@ -12,12 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model.config.encoder import (
-    AttentionLayout,
-    EncoderConfig,
-    LayerLayout,
-    RotaryScaling,
-)
+from model.config.encoder import AttentionLayout, LayerLayout, RotaryScaling
 from model.families.bert import OUTSIDE
 from model.families.family import Family, split_together
 from model.families.keys import LLAMA_RENAMES, PaddingId, SharedKeys
@@ -43,6 +38,18 @@ class GteConfig(SharedKeys):
     layer_norm_type: Literal["layer_norm"] = "layer_norm"
     logn_attention_scale: Literal[False] = False
 
+    def _layouts(self) -> dict[str, Any]:
+        return {
+            "max_position_embeddings": min(self.max_position_embeddings, LONGEST),
+            "attention": AttentionLayout(
+                **rotary_layout([_positions(self, self._fields)] * self.num_hidden_layers)
+            ),
+            "layer": LayerLayout(
+                gated=True, feed_forward_bias=False, feed_forward_output_bias=True
+            ),
+            "embeddings": {"positions": "none"},
+        }
+
 
 class _NtkScaling(BaseModel):
     """`rope_scaling` of the published format."""
@@ -51,20 +58,6 @@ class _NtkScaling(BaseModel):
 
     factor: float = Field(gt=0)
     mixed_b: None = None
-
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a GTE checkpoint."""
-    config = GteConfig.model_validate(fields)
-    layouts = {
-        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
-        "attention": AttentionLayout(
-            **rotary_layout([_positions(config, fields)] * config.num_hidden_layers)
-        ),
-        "layer": LayerLayout(gated=True, feed_forward_bias=False, feed_forward_output_bias=True),
-        "embeddings": {"positions": "none"},
-    }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
 
 
 def _positions(config: GteConfig, fields: Mapping[str, Any]) -> Rotary:
@@ -82,7 +75,7 @@ def _positions(config: GteConfig, fields: Mapping[str, Any]) -> Rotary:
 
 
 GTE = Family(
-    config=read_config,
+    config=GteConfig.read,
     prefix="new.",
     outside=re.compile(OUTSIDE + r"|inv_freq$|^gte\.pooler\."),
     renames=(

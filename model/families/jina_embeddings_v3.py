@@ -8,12 +8,11 @@ transformers' own, and the published one, whose `model_type` is `xlm-roberta`. S
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from model.config.encoder import AdapterLayout, AttentionLayout, EncoderConfig
+from model.config.encoder import AdapterLayout, AttentionLayout
 from model.families.bert import OUTSIDE
 from model.families.family import Family, split_together
 from model.families.jina_tasks import JINA_V3
@@ -47,21 +46,18 @@ class JinaEmbeddingsV3Config(SharedKeys):
     lora_adaptations: list[str] | None = None
     lora_rank: int = Field(gt=0, default=4)
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a jina-embeddings-v3 checkpoint."""
-    config = JinaEmbeddingsV3Config.model_validate(fields)
-    positions = rotary(fields, "rotary_emb_base", _BASES[config.model_type])
-    layouts: dict[str, Any] = {
-        "model_type": JINA_V3,
-        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
-        "attention": AttentionLayout(**rotary_layout([positions] * config.num_hidden_layers)),
-        "embeddings": {"positions": "none"},
-    }
-    if tasks := config.lora_adaptations:
-        layouts["adapters"] = AdapterLayout(count=len(tasks), rank=config.lora_rank)
-        layouts["type_vocab_size"] = len(tasks) + 1
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        positions = rotary(self._fields, "rotary_emb_base", _BASES[self.model_type])
+        layouts: dict[str, Any] = {
+            "model_type": JINA_V3,
+            "max_position_embeddings": min(self.max_position_embeddings, LONGEST),
+            "attention": AttentionLayout(**rotary_layout([positions] * self.num_hidden_layers)),
+            "embeddings": {"positions": "none"},
+        }
+        if tasks := self.lora_adaptations:
+            layouts["adapters"] = AdapterLayout(count=len(tasks), rank=self.lora_rank)
+            layouts["type_vocab_size"] = len(tasks) + 1
+        return layouts
 
 
 def split_maps(name: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -70,7 +66,7 @@ def split_maps(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 JINA_EMBEDDINGS_V3 = Family(
-    config=read_config,
+    config=JinaEmbeddingsV3Config.read,
     prefix="roberta.",
     outside=re.compile(OUTSIDE + r"|inv_freq$"),
     renames=(

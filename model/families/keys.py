@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
-from model.config.encoder import ActivationName, NormalizerName, ScoreName
+from model.config.encoder import ActivationName, EncoderConfig, NormalizerName, ScoreName
 
 
 def _any_id(value: Any) -> Any:
@@ -42,6 +43,22 @@ class SharedKeys(BaseModel):
     add_cross_attention: Literal[False] = False
     attention_score: ScoreName = "scaled_dot_product"
     attention_normalizer: NormalizerName = "softmax"
+
+    _fixed: ClassVar[Mapping[str, Any]] = {}
+    """Values in place of a `config.json`'s own."""
+    _fields: Mapping[str, Any] = PrivateAttr({})
+    """Whole content of the `config.json`."""
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """Return the encoder of a checkpoint of the family, by the content of its `config.json`."""
+        keys = cls.model_validate({**fields, **cls._fixed})
+        keys._fields = fields
+        return EncoderConfig.model_validate(keys.model_dump() | keys._layouts())
+
+    def _layouts(self) -> dict[str, Any]:
+        """Return the fields of the encoder's config that differ from the keys."""
+        return {}
 
 
 class EncoderDecoderKeys(BaseModel):

@@ -6,22 +6,21 @@ The architecture is mBART with sinusoidal positions, which start after the paddi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from model.config.decoder import DecoderConfig
-from model.config.encoder import ActivationName, EmbeddingLayout, EncoderConfig, LayerLayout
+from model.config.encoder import ActivationName, EmbeddingLayout, LayerLayout
 from model.families.bart import DECODER_RENAMES, OUTSIDE, PRE_NORM, RENAMES, TIED_WORDS, BartKeys
 from model.families.family import Family
 from model.families.rotary import LONGEST
 
-_LAYER = LayerLayout(order="pre_norm")
-
 
 class M2M100Config(BartKeys):
     """Keys of M2M-100's `config.json`."""
+
+    layer: ClassVar[LayerLayout] = LayerLayout(order="pre_norm")
+    output_bias: ClassVar[bool] = False
 
     model_type: Literal["m2m_100"]
     vocab_size: int = Field(gt=0, default=128112)
@@ -40,25 +39,13 @@ class M2M100Config(BartKeys):
         )
 
 
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an M2M-100 checkpoint."""
-    config = M2M100Config.model_validate(fields)
-    return config.encoder(_LAYER, config.embeddings)
-
-
-def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of an M2M-100 checkpoint."""
-    config = M2M100Config.model_validate(fields)
-    return config.decoder(_LAYER, config.embeddings, output_bias=False)
-
-
 M2M_100 = Family(
-    config=read_config,
+    config=M2M100Config.read,
     prefix="model.",
     outside=re.compile(OUTSIDE),
     renames=(*RENAMES, *PRE_NORM),
     tied_words=TIED_WORDS,
     sinusoids="m2m_100",
-    decoder=read_decoder,
+    decoder=M2M100Config.read_decoder,
     decoder_renames=DECODER_RENAMES,
 )

@@ -7,13 +7,11 @@ with a separate vocabulary for the target.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from model.config.decoder import DecoderConfig
-from model.config.encoder import EmbeddingLayout, EncoderConfig, LayerLayout
+from model.config.encoder import EmbeddingLayout
 from model.families.bart import DECODER_RENAMES, OUTSIDE, POST_NORM, RENAMES, TIED_WORDS, BartKeys
 from model.families.family import Family
 from model.families.keys import PaddingId
@@ -44,26 +42,13 @@ class MarianConfig(BartKeys):
         return self.decoder_vocab_size or self.vocab_size
 
 
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Marian checkpoint."""
-    config = MarianConfig.model_validate(fields)
-    return config.encoder(LayerLayout(), config.embeddings)
-
-
-def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of a Marian checkpoint."""
-    config = MarianConfig.model_validate(fields)
-    config = config.model_copy(update={"vocab_size": config.target_words})
-    return config.decoder(LayerLayout(), config.embeddings)
-
-
 MARIAN = Family(
-    config=read_config,
+    config=MarianConfig.read,
     prefix="model.",
     outside=re.compile(OUTSIDE),
     renames=(*RENAMES, *POST_NORM),
     tied_words=TIED_WORDS,
     sinusoids="marian",
-    decoder=read_decoder,
+    decoder=MarianConfig.read_decoder,
     decoder_renames=DECODER_RENAMES,
 )

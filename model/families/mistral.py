@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from model.config.encoder import EncoderConfig
-from model.families.llama import LlamaKeys, encoder_of, llama_family
+from model.families.llama import LlamaKeys, llama_family
 from model.families.rotary import LayerType
 
 
@@ -29,9 +27,4 @@ class MistralConfig(LlamaKeys):
         return [kind] * self.num_hidden_layers
 
 
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Mistral checkpoint."""
-    return encoder_of(MistralConfig.model_validate({**fields, "type_vocab_size": 0}), fields)
-
-
-MISTRAL = llama_family(read_config)
+MISTRAL = llama_family(MistralConfig)

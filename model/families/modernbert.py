@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model.config.encoder import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
+from model.config.encoder import ActivationName, AttentionLayout, LayerLayout
 from model.families.family import Family, split_together
 from model.families.keys import PaddingId, SharedKeys
 from model.families.rotary import LONGEST, LayerType, layer_types, rotary, rotary_layout, windows
@@ -16,6 +16,8 @@ from model.families.rotary import LONGEST, LayerType, layer_types, rotary, rotar
 
 class ModernBertConfig(SharedKeys):
     """ModernBERT's keys of `config.json`, with transformers' defaults."""
+
+    _fixed: ClassVar[Mapping[str, Any]] = {"type_vocab_size": 0}
 
     model_type: Literal["modernbert"]
     vocab_size: int = Field(gt=0, default=50368)
@@ -30,38 +32,36 @@ class ModernBertConfig(SharedKeys):
     global_attn_every_n_layers: int = Field(gt=0, default=3)
     layer_types: list[LayerType] | None = None
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a ModernBERT checkpoint."""
-    config = ModernBertConfig.model_validate({**fields, "type_vocab_size": 0})
-    period = config.global_attn_every_n_layers
-    kinds = layer_types(config.layer_types, config.num_hidden_layers, lambda i: i % period == 0)
-    positions = {
-        "full_attention": rotary(fields, "global_rope_theta", 160000.0, "full_attention"),
-        "sliding_attention": rotary(fields, "local_rope_theta", 10000.0, "sliding_attention"),
-    }
-    layouts = {
-        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
-        "attention": AttentionLayout(
-            bias=config.attention_bias,
-            output_bias=config.attention_bias,
-            windows=windows(kinds, config.local_attention // 2),
-            **rotary_layout([positions[kind] for kind in kinds]),
-        ),
-        "layer": LayerLayout(
-            order="pre_norm",
-            norm_bias=config.norm_bias,
-            first_attention_norm=False,
-            gated=True,
-            feed_forward_bias=config.mlp_bias,
-        ),
-        "embeddings": {"positions": "none"},
-    }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        period = self.global_attn_every_n_layers
+        kinds = layer_types(self.layer_types, self.num_hidden_layers, lambda i: i % period == 0)
+        positions = {
+            "full_attention": rotary(self._fields, "global_rope_theta", 160000.0, "full_attention"),
+            "sliding_attention": rotary(
+                self._fields, "local_rope_theta", 10000.0, "sliding_attention"
+            ),
+        }
+        return {
+            "max_position_embeddings": min(self.max_position_embeddings, LONGEST),
+            "attention": AttentionLayout(
+                bias=self.attention_bias,
+                output_bias=self.attention_bias,
+                windows=windows(kinds, self.local_attention // 2),
+                **rotary_layout([positions[kind] for kind in kinds]),
+            ),
+            "layer": LayerLayout(
+                order="pre_norm",
+                norm_bias=self.norm_bias,
+                first_attention_norm=False,
+                gated=True,
+                feed_forward_bias=self.mlp_bias,
+            ),
+            "embeddings": {"positions": "none"},
+        }
 
 
 MODERNBERT = Family(
-    config=read_config,
+    config=ModernBertConfig.read,
     prefix="model.",
     outside=re.compile(r"^(head|decoder|classifier|lm_head)\.|inv_freq$"),
     renames=(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from model.config.encoder import AttentionLayout, EncoderConfig, LogBuckets
+from model.config.encoder import AttentionLayout, LogBuckets
 from model.families.bert import OUTSIDE, RENAMES
 from model.families.family import Family
 from model.families.keys import SharedKeys
@@ -20,22 +20,19 @@ _BUCKETS = LogBuckets(kind="t5", count=32, max_distance=128)
 class MPNetConfig(SharedKeys):
     """MPNet's keys of `config.json`, with transformers' defaults."""
 
+    _fixed: ClassVar[Mapping[str, Any]] = {"pad_token_id": _PADDING_ID, "type_vocab_size": 0}
+
     model_type: Literal["mpnet"]
     relative_attention_num_buckets: Literal[32] = 32
     type_vocab_size: int = 0
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an MPNet checkpoint."""
-    own = {"pad_token_id": _PADDING_ID, "type_vocab_size": 0}
-    config = MPNetConfig.model_validate({**fields, **own})
-    layouts = after_padding(config) | {"attention": AttentionLayout(bias_buckets=_BUCKETS)}
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        return after_padding(self) | {"attention": AttentionLayout(bias_buckets=_BUCKETS)}
 
 
 _ATTENTION = r"^encoder\.layer\.(\d+)\.attention\."
 MPNET = Family(
-    config=read_config,
+    config=MPNetConfig.read,
     prefix="mpnet.",
     outside=re.compile(OUTSIDE),
     renames=(

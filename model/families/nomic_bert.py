@@ -48,30 +48,31 @@ class NomicBertConfig(SharedKeys):
     use_rms_norm: Literal[False] = False
     num_experts: Literal[0] = 0
 
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """Return the encoder of a NomicBERT checkpoint, of either format."""
+        named = {_FIRST_NAMES.get(key, key): value for key, value in fields.items()}
+        if named.get("hidden_act") == "swiglu":
+            named["hidden_act"] = "silu"
+        return super().read(named)
 
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a NomicBERT checkpoint."""
-    named = {_FIRST_NAMES.get(key, key): value for key, value in fields.items()}
-    if named.get("hidden_act") == "swiglu":
-        named["hidden_act"] = "silu"
-    config = NomicBertConfig.model_validate(named)
-    positions = rotary(named, "rope_theta", 1000.0)
-    layouts = {
-        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
-        "attention": AttentionLayout(
-            head_size=config.head_dim,
-            bias=False,
-            output_bias=False,
-            **rotary_layout([positions] * config.num_hidden_layers),
-        ),
-        "layer": LayerLayout(gated=True, feed_forward_bias=False),
-        "embeddings": {"positions": "none"},
-    }
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        positions = rotary(self._fields, "rope_theta", 1000.0)
+        return {
+            "max_position_embeddings": min(self.max_position_embeddings, LONGEST),
+            "attention": AttentionLayout(
+                head_size=self.head_dim,
+                bias=False,
+                output_bias=False,
+                **rotary_layout([positions] * self.num_hidden_layers),
+            ),
+            "layer": LayerLayout(gated=True, feed_forward_bias=False),
+            "embeddings": {"positions": "none"},
+        }
 
 
 NOMIC_BERT = Family(
-    config=read_config,
+    config=NomicBertConfig.read,
     prefix="nomic_bert.",
     outside=re.compile(OUTSIDE + r"|inv_freq$"),
     renames=(

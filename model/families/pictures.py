@@ -78,7 +78,7 @@ class PictureKeys(SharedKeys):
         height, width = size
         return height // self.patch_size[0], width // self.patch_size[1]
 
-    def layouts(self, special_tokens: Sequence[str]) -> dict[str, Any]:
+    def picture_layouts(self, special_tokens: Sequence[str]) -> dict[str, Any]:
         """Return the fields of an `EncoderConfig` that follow from the keys."""
         rows, columns = self.grid
         patches = PatchLayout(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model.config.encoder import EncoderConfig
-from model.families.llama import LlamaKeys, encoder_of, llama_family
+from model.families.llama import LlamaKeys, llama_family
 from model.families.rotary import LayerType, layer_types
 
 
@@ -34,13 +33,9 @@ class QwenKeys(LlamaKeys):
 class Qwen2Config(QwenKeys):
     """Qwen2's keys of `config.json`, with transformers' defaults."""
 
+    _attention: ClassVar[Mapping[str, Any]] = {"bias": True, "output_bias": False}
+
     model_type: Literal["qwen2"]
 
 
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Qwen2 checkpoint."""
-    config = Qwen2Config.model_validate({**fields, "type_vocab_size": 0})
-    return encoder_of(config, fields, bias=True, output_bias=False)
-
-
-QWEN2 = llama_family(read_config)
+QWEN2 = llama_family(Qwen2Config)

@@ -7,12 +7,11 @@ XLM-RoBERTa (Conneau et al. 2020, https://arxiv.org/abs/1911.02116) and CamemBER
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config.encoder import EmbeddingLayout, EncoderConfig
+from model.config.encoder import EmbeddingLayout
 from model.families.bert import OUTSIDE, RENAMES
 from model.families.family import Family
 from model.families.keys import SharedKeys
@@ -24,11 +23,8 @@ class RobertaConfig(SharedKeys):
     model_type: Literal["roberta", "xlm-roberta", "camembert"]
     pad_token_id: int = Field(ge=0, default=1)
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a RoBERTa checkpoint."""
-    config = RobertaConfig.model_validate(fields)
-    return EncoderConfig.model_validate(config.model_dump() | after_padding(config))
+    def _layouts(self) -> dict[str, Any]:
+        return after_padding(self)
 
 
 def after_padding(config: SharedKeys) -> dict[str, Any]:
@@ -40,5 +36,5 @@ def after_padding(config: SharedKeys) -> dict[str, Any]:
 
 
 ROBERTA = Family(
-    config=read_config, prefix="roberta.", outside=re.compile(OUTSIDE), renames=RENAMES
+    config=RobertaConfig.read, prefix="roberta.", outside=re.compile(OUTSIDE), renames=RENAMES
 )

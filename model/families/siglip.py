@@ -40,11 +40,8 @@ class SiglipVisionConfig(PictureKeys):
     hidden_act: ActivationName = "gelu_pytorch_tanh"
     layer_norm_eps: float = Field(gt=0, default=1e-6)
 
-
-def read_vision_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of SigLIP's vision tower, which has no special tokens."""
-    config = SiglipVisionConfig.model_validate(fields)
-    return EncoderConfig.model_validate(config.model_dump() | config.layouts(()))
+    def _layouts(self) -> dict[str, Any]:
+        return self.picture_layouts(())
 
 
 SIGLIP_TEXT = Family(
@@ -54,7 +51,7 @@ SIGLIP_TEXT = Family(
     renames=TEXT_RENAMES,
 )
 SIGLIP_VISION = Family(
-    config=read_vision_config,
+    config=SiglipVisionConfig.read,
     prefix="vision_model.",
     outside=re.compile(
         r"^(text_model|head|classifier)\.|^logit_(scale|bias)$|^embeddings\.position_ids$"

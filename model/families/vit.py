@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
-from model.config.encoder import EncoderConfig
 from model.families.family import Family
 from model.families.pictures import OUTSIDE, PICTURE_RENAMES, PictureKeys
 
@@ -22,16 +20,12 @@ class ViTConfig(PictureKeys):
 
     model_type: Literal["vit", "deit"]
 
-
-def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a ViT or DeiT checkpoint."""
-    config = ViTConfig.model_validate(fields)
-    layouts = config.layouts(_SPECIAL[config.model_type])
-    return EncoderConfig.model_validate(config.model_dump() | layouts)
+    def _layouts(self) -> dict[str, Any]:
+        return self.picture_layouts(_SPECIAL[self.model_type])
 
 
 VIT = Family(
-    config=read_config,
+    config=ViTConfig.read,
     prefix="vit.",
     outside=re.compile(OUTSIDE),
     renames=(

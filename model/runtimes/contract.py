@@ -8,9 +8,10 @@ L_d and N_d of a decoder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,25 @@ Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
 LOGITS = 2**23
 """Maximum number of logits in memory at a time: 32 MiB, and another 32 MiB for logarithms."""
+
+
+Array: TypeAlias = NDArray[np.generic]
+Outputs: TypeAlias = list[NDArray[Any]]
+"""Outputs of a graph, of types that ONNX Runtime does not declare."""
+
+
+class Session(Protocol):
+    """Loaded graph."""
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Array], /) -> Outputs:
+        """Return the outputs with these names."""
+
+    def get_providers(self) -> list[str]:
+        """Return the hardware interfaces that compute."""
+
+
+LoadGraph: TypeAlias = Callable[[Path], Session]
+"""Function that loads a graph, which then runs on its caller's thread."""
 
 
 class HiddenState(Protocol):

@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 
 from model.artifact.manifest import (
-    ATTENTION_GRAPH,
     ENCODER_GRAPH,
     GRAPHS,
     LOGPROBS_GRAPH,
@@ -27,22 +26,13 @@ from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch
 from model.runtimes import cuda
-from model.runtimes.attention_kernels import UNFUSED, selected_kernels
-from model.runtimes.bound import Place
+from model.runtimes.bound import HostMemory, Place, cuda_register
 from model.runtimes.capabilities import HeadMaps
-from model.runtimes.contract import (
-    Device,
-    Floats,
-    HiddenState,
-    Resources,
-    Runtime,
-    every_head,
-)
+from model.runtimes.contract import Device, Floats, HiddenState, Resources, Runtime, every_head
+from model.runtimes.cuda import UNFUSED, selected_kernels
 from model.runtimes.device_vectors import DeviceVectors
-from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
-from model.runtimes.host_graphs import host_parts, session_head
-from model.runtimes.host_memory import HostMemory, cuda_register
+from model.runtimes.host_graphs import HeadParameters, host_parts, session_head
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.onnx_device import BoundRuntime
 
@@ -138,7 +128,7 @@ class OnnxRuntime(HostRuntime, HeadMaps):
         with ThreadPoolExecutor(2) as loading:  # each loads on one core
             encoder = loading.submit(_session, graph)
             lone = loading.submit(_session, graph, threads=threads) if threads > 1 else encoder
-            self._attention = _session(artifact.path(ATTENTION_GRAPH))
+            self._attention = _session(artifact.path(GRAPHS["attention"]))
         self._encoder, self._lone = encoder.result(), lone.result()
         self.provider: str = self._encoder.get_providers()[0]
         self._sessions = {self._encoder, self._lone, self._attention}

@@ -12,18 +12,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.artifact.decoder_signature import cross_query_name, decoder_state_name
 from model.artifact.manifest import Artifact
-from model.artifact.signature import ATTENTION_OF, DECODER_KINDS, GraphName, MapKind
+from model.artifact.signature import (
+    ATTENTION_OF,
+    DECODER_KINDS,
+    GraphName,
+    MapKind,
+    cross_query_name,
+    decoder_state_name,
+)
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.numerics.batch import Batch, Ids, coarser, pack, widen
 from model.runtimes.capabilities import Decoder
-from model.runtimes.contract import LOGITS, Decoding, Floats, every_head
-from model.runtimes.heads import GraphValues, HeadParameters
+from model.runtimes.contract import LOGITS, Array, Decoding, Floats, Session, every_head
 from model.runtimes.host import Calls, cut
+from model.runtimes.host_graphs import GraphValues, HeadParameters
 from model.runtimes.registry import host_session
-from model.runtimes.sessions import Array, Session
 
 DECODER_GRAPHS: tuple[GraphName, ...] = (
     "decoder",

@@ -13,36 +13,22 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from model.artifact.manifest import Artifact
 from model.artifact.signature import ROWS, GraphName, hidden_state_name
-from model.numerics.batch import (
-    Batch,
-    Ids,
-    coarser,
-    dummies,
-    masked_texts,
-    padded,
-    select,
-    widen,
-)
+from model.numerics.batch import Batch, Ids, coarser, dummies, masked_texts, padded, select, widen
 from model.numerics.pooling import Pool, TextPooling, l2_normalize, modes_of, pool
-from model.runtimes.bound import Bound, Place, Watch, Watched
+from model.runtimes.bound import Bound, HostMemory, Place, Watch, Watched
 from model.runtimes.capabilities import HeadMaps, find
-from model.runtimes.contract import Floats, HiddenState, every_head, layers_of
-from model.runtimes.device_vectors import DeviceVectors
-from model.runtimes.heads import HeadParameters, read_heads
+from model.runtimes.contract import Array, Floats, HiddenState, Session, every_head, layers_of
+from model.runtimes.device_vectors import ALIGNED, DeviceVectors
 from model.runtimes.host import Calls
-from model.runtimes.host_graphs import host_parts, session_head
-from model.runtimes.host_memory import HostMemory
-from model.runtimes.kept_states import KeptLayer, KeptState
+from model.runtimes.host_graphs import HeadParameters, host_parts, read_heads, session_head
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
-from model.runtimes.packed_inputs import ALIGNED
 from model.runtimes.registry import host_session
-from model.runtimes.sessions import Array, Session
 
 MOST_KEPT_BYTES = 2**28
 """Maximum of hidden states that requests keep on a device; others are copied at once."""
@@ -103,6 +89,45 @@ def sets_of(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
         first_weight=np.where(modes == "weightedmean", 1 + first - ends[texts], 0),
         unit_features=np.array([pooling.unit_features for pooling in poolings], np.int64),
     )
+
+
+class KeptLayer:
+    """Hidden state of a batch on a device, and the rows of the texts that were asked for."""
+
+    def __init__(
+        self, values: Any, rows: Sequence[Ids], fetch: Callable[[Any, Ids], Floats]
+    ) -> None:
+        """Keep an `OrtValue`, of which `fetch` copies some rows."""
+        self.values, self.rows = values, rows
+        self.size_bytes: int = values.tensor_size_in_bytes()
+        self._fetch = fetch
+        self._copies: list[Floats] | None = None
+
+    def copies(self) -> list[Floats]:
+        """Return the states `[n, H]` of all texts on the host, copied at the first call."""
+        if self._copies is None:
+            cuts = np.cumsum([len(rows) for rows in self.rows])[:-1]
+            self._copies = np.split(self._fetch(self.values, np.concatenate(self.rows)), cuts)
+        return self._copies
+
+
+class KeptState:
+    """Hidden state of a text on a device; see `model.runtimes.contract.HiddenState`."""
+
+    def __init__(self, layer: KeptLayer, text: int) -> None:
+        """Refer to a text of a layer by its place among the texts that were asked for."""
+        self.layer, self.rows = layer, layer.rows[text]
+        self.shape = len(self.rows), int(layer.values.shape()[-1])
+        self._text = text
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        return np.array(self.layer.copies()[self._text], dtype, copy=copy)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.asarray, (np.asarray(self),)
 
 
 class State(NamedTuple):

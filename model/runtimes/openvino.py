@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, TASK_GRAPH, Artifact
+from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch, coarser, widen
 from model.runtimes.capabilities import HeadMaps, TaskHead
-from model.runtimes.contract import Floats, HiddenState, Resources, every_head
-from model.runtimes.heads import HeadParameters
+from model.runtimes.contract import Array, Floats, HiddenState, Resources, every_head
 from model.runtimes.host import Calls, HostRuntime
-from model.runtimes.host_graphs import host_parts
+from model.runtimes.host_graphs import HeadParameters, host_parts
 from model.runtimes.registry import host_session
-from model.runtimes.sessions import Array
 
 try:
     import openvino
@@ -120,13 +118,13 @@ class OpenVinoRuntime(HostRuntime, HeadMaps):
         self.parts = host_parts(artifact, host_session)
         # maps that int8 keeps in floating point run in bfloat16 as well
         floats = "bf16" if computes_bfloat16() else "f32"
-        encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)
+        encoder, attention = (artifact.path(GRAPHS[n]) for n in ("encoder", "attention"))
         self._encoder = self._lone = self._compile(encoder, floats, threads, streams=threads)
         if threads > 1:
             self._lone = self._compile(encoder, floats, threads, streams=1)
         self._attention = self._compile(attention, "f32", threads, streams=threads)
         if manifest.task:
-            task = self._compile(artifact.path(TASK_GRAPH), "f32", threads, streams=threads)
+            task = self._compile(artifact.path(GRAPHS["task"]), "f32", threads, streams=threads)
             self.parts.append(
                 TaskHead(
                     manifest.task, lambda rows: task.run({"rows": rows}, ["scores"], len(rows))[0]

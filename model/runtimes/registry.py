@@ -15,8 +15,7 @@ from model.artifact.manifest import Artifact, RuntimeName
 from model.artifact.vectors import TextVectors
 from model.config.precision import Precision, WeightBits
 from model.errors import ProviderError
-from model.runtimes.contract import Device, Resources, Runtime
-from model.runtimes.sessions import Session
+from model.runtimes.contract import Device, Resources, Runtime, Session
 
 
 @dataclass(frozen=True)

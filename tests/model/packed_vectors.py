@@ -16,8 +16,7 @@ from model.encoder.encoder import Encoder
 from model.export.emulation import emulated
 from model.export.vectors_graph import export_vectors, obstacle
 from model.numerics.batch import Batch
-from model.runtimes.cuda_graphs import graph_sizes
-from model.runtimes.packed_inputs import packed_inputs
+from model.runtimes.device_vectors import graph_sizes, packed_inputs
 
 HALF = 0.02
 """Allowed difference in half precision, as a share of the largest value."""

@@ -11,15 +11,16 @@ import pytest
 from pydantic import ValidationError
 from safetensors.numpy import load_file, save_file
 
-from model.artifact.decoder_signature import HeadShapes, decoder_signatures
 from model.artifact.mapped import SHARED, mapped_tensors
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import (
+    DECODER_KINDS,
     OF_DECODER,
     Float,
     GraphSignature,
     TensorSpec,
     attention_signature,
+    decoder_signatures,
     device_attention_signature,
     device_pooling_signature,
     encoder_signature,
@@ -156,8 +157,9 @@ def test_a_task_head_takes_rows(task: TaskConfig, rows: int | str) -> None:
 def test_names_types_and_axes() -> None:
     decoder = DecoderConfig(layers=LAYERS, start_token_id=0)
     values = {"value_weight": (2, 4), "output_weight": (4, 2)}
-    heads = HeadShapes({"query_weight": (2, 4), "key_weight": (2, 4)}, values)
-    found = decoder_signatures(decoder, "float16", heads, heads)
+    maps = {"query_weight": (2, 4), "key_weight": (2, 4)}
+    both = (dict.fromkeys(DECODER_KINDS, shapes) for shapes in (maps, values))
+    found = decoder_signatures(decoder, "float16", *both)
     assert set(found) == set(OF_DECODER)
     graph = found["decoder"]
     assert [(spec.name, spec.dtype, spec.axes) for spec in graph.inputs] == [

@@ -15,9 +15,7 @@ from model.attention.multi_head import (
     merge_heads,
     split_heads,
 )
-from model.attention.scores import (
-    scaled_dot_product_score,
-)
+from model.attention.scores import scaled_dot_product_score
 from model.attention.weights import NORMALIZERS, softmax
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

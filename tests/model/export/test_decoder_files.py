@@ -30,7 +30,7 @@ from model.export.tensors import labels_for
 from model.export.verify import report, signature_mismatches, verify
 from model.numerics.batch import pack
 from model.runtimes import pytorch
-from model.runtimes.heads import read_heads
+from model.runtimes.host_graphs import read_heads
 from model.runtimes.onnx_decoder import DECODER_GRAPHS
 
 

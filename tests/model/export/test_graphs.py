@@ -23,7 +23,7 @@ from model.export.graphs import (
     head_parameters,
     one_head_shapes,
 )
-from model.export.to_onnx import example_of, to_onnx
+from model.export.to_onnx import to_onnx
 from model.families.registry import parse_config
 from model.numerics.batch import pack
 from tests.model.checkpoints import TINY
@@ -98,7 +98,7 @@ def test_attention_biases_activations_and_norms_of_a_grid_are_fused(
     signature = encoder_signature(encoder.config, "float16")
     grid = GridStates(encoder, [{}, {}]).eval()
     monkeypatch.delattr("model.export.torch_exporter._traced_again")
-    graph = to_onnx(grid, example_of(signature), signature, to_fuse=True)
+    graph = to_onnx(grid, signature, to_fuse=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")

@@ -37,7 +37,7 @@ from model.attention.scores import SCORES
 from model.attention.weights import NORMALIZERS
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
-from model.export.graphs import GridStates, export_attention, export_encoder, head_parameters
+from model.export.graphs import GridStates, export_encoder, export_weightless, head_parameters
 from model.numerics.batch import Batch, pack, padded, widen
 from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
@@ -162,7 +162,10 @@ def test_a_padded_grid_gives_the_hidden_states_of_packed_texts(encoder: Encoder)
 
 def test_maps_of_some_heads_equal_pytorchs(encoder: Encoder, expected: Any) -> None:
     batch, output = expected
-    run, parameters = session(export_attention(encoder.config)), head_parameters(encoder)
+    run, parameters = (
+        session(export_weightless("attention", encoder.config)),
+        head_parameters(encoder),
+    )
     start, end = batch.cu_seqlens[3:5]
     for layer, maps in enumerate(output.attentions):
         states = output.hidden_states[layer][None, start:end].numpy()

@@ -33,14 +33,13 @@ from transformers import (
 
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
-from model.artifact.signature import head_parameter_name, head_scores_signature
+from model.artifact.signature import head_parameter_name
 from model.artifact.vectors import CALIBRATION
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.export.calibration import TEXTS
-from model.export.decomposition import export_head_scores
-from model.export.graphs import head_parameters, one_head_shapes
+from model.export.graphs import export_weightless, head_parameters, signatures
 from model.export.loading import load_hybrid, load_modules
 from model.export.samples import TextSamples
 from model.export.tensors import calibration_vectors
@@ -102,8 +101,8 @@ def reference(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> tuple[
 
 def by_graph(encoder: Encoder) -> Callable[[Floats, int, list[int]], HeadScores]:
     """Run the exported graph on ONNX Runtime."""
-    graph = export_head_scores(encoder.config)
-    signature = head_scores_signature(encoder.config, one_head_shapes(encoder.config))
+    graph = export_weightless("head_scores", encoder.config)
+    signature = signatures(encoder.config, "float32")["head_scores"]
     assert signature_mismatches(graph.graph, signature) == []
     held = [len(one.raw_data) for one in graph.graph.initializer]
     assert max(held, default=0) <= 1024, "a graph of every layer holds no weights"

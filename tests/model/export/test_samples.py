@@ -27,10 +27,8 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.config.encoder import PatchLayout, patches_of
-from model.decoder.checkpoint import load_decoder
-from model.decoder.decoder import Decoder
 from model.errors import CheckpointError, ConfigError
-from model.export.exporter import save_tokenizers, target_tokenizer
+from model.export.exporter import save_tokenizers
 from model.export.module_tensors import module_tensors
 from model.export.samples import (
     PictureSamples,
@@ -216,15 +214,6 @@ def test_siglip(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.fixture
-def decoder(encoder_decoders: Callable[[str], Path]) -> Decoder:
-    """Return the decoder of the tiny BART, whose vocabulary has 60 words."""
-    folder = encoder_decoders("bart")
-    found = load_decoder(folder, read_config(folder))
-    assert found is not None
-    return found
-
-
 def marian(folder: Path) -> Path:
     """Write a checkpoint whose texts reach pieces without an id.
 
@@ -254,22 +243,6 @@ def test_a_targets_tokenizer_of_its_own(exported: Callable[..., Artifact], tmp_p
     assert saved == json.loads(theirs.to_str())
     assert saved != json.loads(artifact.path(TOKENIZER).read_text())
     assert artifact.manifest.verification.passed
-
-
-def test_without_a_decoder_there_is_none(tmp_path: Path) -> None:
-    folder = write_tokenizer_folder(tmp_path, "MBartTokenizer", src_lang="ro_RO", tgt_lang="en_XX")
-    assert target_tokenizer(folder, None, lowercase=False) is None
-
-
-def test_targets_of_the_same_tokenizer(decoder: Decoder, tmp_path: Path) -> None:
-    folder = write_tokenizer_folder(tmp_path, "T5Tokenizer")
-    assert target_tokenizer(folder, decoder, lowercase=False) is None
-
-
-def test_ids_fit_the_decoder(decoder: Decoder, tmp_path: Path) -> None:
-    folder = write_tokenizer_folder(tmp_path, "MBartTokenizer", tgt_lang="ro_RO")
-    with pytest.raises(CheckpointError, match="the encoder's vocabulary holds 60"):
-        target_tokenizer(folder, decoder, lowercase=False)
 
 
 def test_files_are_written(tmp_path: Path) -> None:

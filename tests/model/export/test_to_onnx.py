@@ -19,7 +19,7 @@ from torch.onnx._internal.exporter import _registration
 from torch.onnx._internal.fx.passes.type_promotion import _TypePromotionInterpreter
 from transformers import ModernBertConfig, ModernBertModel, Qwen3Config, Qwen3Model
 
-from model.artifact.manifest import ATTENTION_GRAPH, VALUE_NORMS_GRAPH, Artifact
+from model.artifact.manifest import Artifact
 from model.artifact.signature import Float, GraphSignature, TensorSpec, head_parameter_name
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
 from model.attention.values import value_products
@@ -27,7 +27,7 @@ from model.attention.weights import some_heads
 from model.checkpoint import load_checkpoint
 from model.config.encoder import NormalizerName, ScoreName
 from model.export import torch_exporter
-from model.export.graphs import export_value_norms, head_parameters, values_signature
+from model.export.graphs import export_weightless, head_parameters, signatures
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
 from model.export.verify import signature_mismatches
 from tests.model.families.parity import saved
@@ -87,7 +87,7 @@ def test_the_attention_module_is_exported(
         real = (torch.arange(s) < torch.arange(s, s - b, -1)[:, None]).long()
         return (*(torch.randn(b, *shape) for shape in shapes), real, torch.rand(b, sizes.num_heads))
 
-    graph = to_onnx(module, inputs(2, 3, 4), signature).SerializeToString()
+    graph = to_onnx(module, signature, example=inputs(2, 3, 4)).SerializeToString()
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     assert [item.name for item in session.get_outputs()] == ["output", "weights"]
     for b, t, s in ((2, 3, 4), (1, 7, 5), (4, 6, 9), (1, 1, 1)):
@@ -140,7 +140,7 @@ def exported(function: Callable[[Tensor], Tensor], y: Float = "float32") -> onnx
     x = TensorSpec(name="x", dtype="float32", axes=("rows", 4))
     result = TensorSpec(name="y", dtype=y, axes=("rows", 4))
     signature = GraphSignature(inputs=(x,), outputs=(result,))
-    return to_onnx(Calls(function).eval(), (torch.zeros(5, 4),), signature)
+    return to_onnx(Calls(function), signature, example=(torch.zeros(5, 4),))
 
 
 def holds(graph: onnx.ModelProto, function: Callable[[Tensor], Tensor]) -> None:
@@ -206,7 +206,7 @@ def test_every_other_is_traced_again(
     again.assert_called_once()
 
 
-@pytest.mark.parametrize("name", [ATTENTION_GRAPH, VALUE_NORMS_GRAPH])
+@pytest.mark.parametrize("name", ["attention.onnx", "value_norms.onnx"])
 def test_a_size_that_is_a_number_whatever_the_axes_are_is_not_computed(
     tiny_artifact: Artifact, name: str
 ) -> None:
@@ -235,7 +235,7 @@ def exported_graph() -> onnx.ModelProto:
     torch.manual_seed(0)
     specs = [TensorSpec(name=name, dtype="float32", axes=("rows", 4)) for name in "xy"]
     signature = GraphSignature(inputs=(specs[0],), outputs=(specs[1],))
-    return to_onnx(Rewritten().eval(), (torch.zeros(5, 4),), signature)
+    return to_onnx(Rewritten(), signature, example=(torch.zeros(5, 4),))
 
 
 def test_the_bytes_are_those_of_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,8 @@ def test_the_table_of_operators_is_made_once(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_any_heads_and_any_number_of_tokens(made: Any, tmp_path: Path) -> None:
     encoder = load_checkpoint(saved(made(), tmp_path))
-    graph, signature = export_value_norms(encoder.config), values_signature(encoder.config)
+    graph = export_weightless("value_norms", encoder.config)
+    signature = signatures(encoder.config, "float32")["value_norms"]
     assert signature_mismatches(graph.graph, signature) == []
     assert (
         not graph.graph.initializer

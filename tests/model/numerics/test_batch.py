@@ -11,10 +11,10 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import AdapterLayout, EncoderConfig
 from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, padded, widen
 from model.numerics.comparison import Key
-from model.numerics.low_rank import of_segment
 from model.numerics.pooling import TextPooling
 from model.numerics.targets import TargetTensors, random_labels
 from model.numerics.task_head import SLICE_TOKENS, Floats, TaskConfig, rows_of, text_scores
+from model.runtimes.host_graphs import of_segment
 
 Text = tuple[list[int], list[int]]
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)

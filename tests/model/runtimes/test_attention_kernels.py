@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from model.runtimes.attention_kernels import selected_kernels
+from model.runtimes.cuda import selected_kernels
 
 PRINTED = (
     "\x1b[36mAttentionKernelOptions: FLASH_ATTENTION=1 MATH=1\x1b[0m\n"

@@ -23,10 +23,8 @@ from model.numerics.pooling import TextPooling
 from model.runtimes import onnx as onnx_runtime
 from model.runtimes.bound import Place
 from model.runtimes.contract import Resources
-from model.runtimes.cuda_graphs import TOKENS, graph_sizes
-from model.runtimes.device_vectors import DeviceVectors
+from model.runtimes.device_vectors import TOKENS, DeviceVectors, dummy_lengths, graph_sizes
 from model.runtimes.onnx_device import BoundRuntime
-from model.runtimes.packed_inputs import dummy_lengths
 from model.runtimes.registry import load_runtime, session_of
 from tests.model.checkpoints import write_checkpoint
 from tests.model.runtimes.test_onnx import batch_of

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from model.artifact.manifest import HEADS, Artifact
 from model.errors import ArtifactError
-from model.runtimes.heads import HeadParameters, read_heads
+from model.runtimes.host_graphs import HeadParameters, read_heads
 
 N, P, H = 3, 4, 12
 

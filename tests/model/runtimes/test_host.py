@@ -18,8 +18,8 @@ from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import Decoder, HeadOutputs, HeadScoring, capability
 from model.runtimes.contract import Floats
-from model.runtimes.heads import GraphValues, HostGraph
 from model.runtimes.host import LONE_TOKENS, Calls, HostRuntime
+from model.runtimes.host_graphs import GraphValues, HostGraph
 from model.runtimes.registry import host_session, load_runtime
 from tests.model.checkpoints import TINY
 
@@ -207,7 +207,7 @@ def test_products_are_of_the_heads_asked_for(
         whole = runtime.value_products(ROWS, layer, heads)
         np.testing.assert_allclose(whole, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         for floats in (1, 2 * len(heads) * H, 8 * len(heads) * H):
-            monkeypatch.setattr("model.runtimes.heads.FLOATS", floats)
+            monkeypatch.setattr("model.runtimes.host_graphs.FLOATS", floats)
             parts = runtime.value_products(ROWS, layer, heads)
             np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
         monkeypatch.undo()

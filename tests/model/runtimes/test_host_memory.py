@@ -8,8 +8,8 @@ import logging
 import numpy as np
 import pytest
 
-from model.runtimes import host_memory
-from model.runtimes.host_memory import HostMemory
+from model.runtimes import bound
+from model.runtimes.bound import HostMemory
 
 SHAPE = (3, 128, 128)
 
@@ -58,7 +58,7 @@ def test_small_arrays_and_memory_beyond_the_limit_are_ordinary(
     locks = Locks()
     memory = HostMemory(locks)
     assert memory.take((10, 10)).flags.owndata
-    monkeypatch.setattr(host_memory, "MOST_BYTES", 300_000)
+    monkeypatch.setattr(bound, "MOST_BYTES", 300_000)
     kept = [memory.take(SHAPE) for _ in range(3)]
     assert [array.flags.owndata for array in kept] == [False, True, True]
     assert len(locks.calls) == 1

@@ -162,7 +162,7 @@ def test_rows_are_scored_some_at_a_time(
     rows = np.random.default_rng(0).standard_normal((11, 24), np.float32)
     labels = np.arange(11) * 5
     whole = decoder_of(OnnxRuntime(bart_artifact)).logprobs(rows, labels)
-    for module in ("onnx_decoder", "pytorch_decoder"):
+    for module in ("onnx_decoder", "pytorch"):
         monkeypatch.setattr(f"model.runtimes.{module}.LOGITS", 4 * 60)
     for make in RUNTIMES.values():
         np.testing.assert_allclose(

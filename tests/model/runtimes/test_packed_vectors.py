@@ -32,8 +32,8 @@ from model.numerics.pooling import TextPooling
 from model.runtimes import onnx as onnx_runtime
 from model.runtimes.bound import Bound
 from model.runtimes.contract import Resources
+from model.runtimes.device_vectors import dummy_lengths, packed_inputs
 from model.runtimes.onnx_device import BoundRuntime
-from model.runtimes.packed_inputs import dummy_lengths, packed_inputs
 from model.runtimes.registry import load_runtime
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 from tests.model.packed_vectors import packed_vectors
@@ -273,7 +273,7 @@ def test_dummy_texts_fill_a_batch_up_to_few_sizes(half: Artifact) -> None:
 def test_batches_beyond_the_kernel_of_rotary_positions_are_refused(
     half: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("model.runtimes.packed_inputs.MOST_ROTATED", 32)
+    monkeypatch.setattr("model.runtimes.device_vectors.MOST_ROTATED", 32)
     rotary = half.manifest.config
     names = ["input_ids", "position_ids"]
     batches = batch_of([16, 16]), batch_of([16, 17])
