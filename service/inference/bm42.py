@@ -126,9 +126,9 @@ async def bm42_vectors(
     special = inference.tokenizer.special_tokens
     async with contextlib.aclosing(stream.results()) as results:
         rows = [
-            (prepared.texts[maps.text].tokens, np.asarray(maps.weights, np.float32))
+            (prepared.texts[maps.text].tokens, np.asarray(maps.arrays["attention"], np.float32))
             async for maps in results
-            if isinstance(maps, LayerMaps) and maps.weights is not None
+            if isinstance(maps, LayerMaps)
         ]
 
     def vectors() -> list[SparseVector]:

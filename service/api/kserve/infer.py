@@ -105,13 +105,12 @@ class MapsWriter:
 
     def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
         """Return the maps of a layer."""
-        if maps.weights is None:
-            return []
+        weights = maps.arrays["attention"]
         if self._maps.binary:
-            return [as_bytes(maps.weights)]
+            return [as_bytes(weights)]
         separator = [b","] if self._begun else []
         self._begun = True
-        return [chain(separator, value_pieces(maps.weights))]
+        return [chain(separator, value_pieces(weights))]
 
     def text(self, summary: TextSummary) -> list[Part]:  # noqa: ARG002
         """Return no parts: `attention_shapes` marks the end of a text's maps."""

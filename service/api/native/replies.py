@@ -43,11 +43,19 @@ class TextResult(BaseModel):
 Schema = dict[str, Any]
 
 
+def nested(kind: str, depth: int) -> Schema:
+    """Return the schema of lists in lists, of values of a kind."""
+    return {"type": "array", "items": nested(kind, depth - 1)} if depth else {"type": kind}
+
+
+def members(properties: Schema) -> Schema:
+    """Return the schema of an object with these properties."""
+    return {"type": "object", "properties": properties}
+
+
 def schema_of(field: OutputField) -> Schema:
     """Return the schema of a field of a text: lists, with hidden states in front, or base64."""
-    schema: Schema = {"type": "integer" if "int" in field.dtype else "number"}
-    for _ in field.axes:
-        schema = {"type": "array", "items": schema}
+    schema = nested("integer" if "int" in field.dtype else "number", len(field.axes))
     forms = [schema, {"type": "array", "items": schema}] if field.layered else [schema]
     if not field.fact:
         schema = {"anyOf": [*forms, {"type": "string"}]}
@@ -59,7 +67,7 @@ def add_outputs(schema: Schema) -> None:
     for field in (field for output in OUTPUTS.values() for field in output.fields):
         name, dot, member = field.name.partition(".")
         if dot:
-            group = schema["properties"].setdefault(name, {"type": "object", "properties": {}})
+            group = schema["properties"].setdefault(name, members({}))
             group["properties"][member] = schema_of(field)
         elif not field.bounds_of:
             schema["properties"][name] = schema_of(field)

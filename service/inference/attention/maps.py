@@ -7,7 +7,6 @@ has a target, S are the text's tokens and T the target's.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,13 @@ from service.inference.attention.selection import OF_ENCODER, AttentionSelection
 from service.inference.attention.statistics import (
     CROSS_STATISTICS,
     STATISTICS,
-    Indices,
     head_norms,
     norm_shares,
     rollout_step,
     statistics,
     top_k,
 )
+from service.inference.outputs.field import Array
 from service.inference.tokenization.text import PictureView
 from service.scheduler.outputs import requested
 
@@ -37,6 +36,8 @@ STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {
     "decoder": STATISTICS,
     "cross": CROSS_STATISTICS,
 }
+PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
+"""Kind of maps → prefix of the names of their fields."""
 Weights: TypeAlias = NDArray[np.float32 | np.float16]
 Convert = Callable[[Floats], Weights]
 """Function of an array of weights, which runs in the computing thread."""
@@ -49,23 +50,18 @@ def unchanged(weights: Floats) -> Weights:
 
 @dataclass(frozen=True, slots=True)
 class LayerMaps:
-    """Requested parts of a layer's maps of a text; None for parts that are not requested."""
+    """Requested parts of a layer's maps of a text."""
 
     text: int
     """Index of the text in the request."""
-    weights: Weights | None
-    """Converted weights `[heads, T, S]`, or the requested part of them, as for other arrays."""
-    top: tuple[Indices, Weights] | None
-    """Indices and converted values of the largest weights, `[heads, T, k]` each."""
-    statistics: dict[str, Floats] | None
-    """Name → statistic `[heads]`."""
-    mean: Floats | None
-    """Mean over all heads, `[T, S]`."""
-    kind: MapKind = "encoder"
-    norms: Floats | None = None
-    """Norms `[heads, T, S]`."""
-    shares: Floats | None = None
-    """Shares by `norm_shares` of all heads, `[S, S]`."""
+    kind: MapKind
+    arrays: dict[str, Array]
+    """Arrays `[heads, …]` by the name of their field: `attention`, or the largest weights
+    `attention.indices` and `attention.values`, and `norms`."""
+    statistics: dict[str, Floats]
+    """Statistics `[heads]` by the name of their field."""
+    steps: dict[str, Floats]
+    """Matrix `[S, S]` of all heads for each requested rollout: mean maps, or shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,47 +70,29 @@ class TextSummary:
 
     text: int
     """Index of the text in the request."""
-    statistics: dict[MapKind, dict[str, Floats]]
-    """Statistics `[layers, heads]` of each kind of maps, by name; empty if not requested."""
-    rollout: Floats | None
-    """Attention rollout, `[S, S]`."""
-    pooled_shift: float | None
-    """Value of 1 − cosine between the pooled vectors with and without the ablation."""
-    logprob_shift: float | None = None
-    """Change of the target tokens' mean log-probability by the ablation."""
-    logprobs: Floats | None = None
-    """Log-probability of each target token, `[T]`."""
-    norm_rollout: Floats | None = None
-    """Norm rollout, `[S, S]`."""
+    values: dict[str, Array | float]
+    """Arrays and numbers by the name of their field, in the order of a reply."""
 
 
 class LayerResults:
     """Accumulator of layer results for a text's summary."""
 
     def __init__(self) -> None:
-        self._statistics: dict[MapKind, dict[str, list[Floats]]] = {}
-        self._rollout: Floats | None = None
-        self._norm_rollout: Floats | None = None
+        self._statistics: dict[str, list[Floats]] = {}
+        self._rollouts: dict[str, Floats] = {}
 
     async def add(self, maps: LayerMaps) -> None:
         """Add the results of a layer."""
-        for name, values in (maps.statistics or {}).items():
-            self._statistics.setdefault(maps.kind, {}).setdefault(name, []).append(values)
-        if maps.mean is not None:
-            self._rollout = await asyncio.to_thread(rollout_step, self._rollout, maps.mean[None])
-        if maps.shares is not None:
-            step = self._norm_rollout, maps.shares[None]
-            self._norm_rollout = await asyncio.to_thread(rollout_step, *step)
+        for name, values in maps.statistics.items():
+            self._statistics.setdefault(name, []).append(values)
+        for name, step in maps.steps.items():
+            before = self._rollouts.get(name)
+            self._rollouts[name] = await asyncio.to_thread(rollout_step, before, step[None])
 
     def complete(self, summary: TextSummary) -> TextSummary:
         """Return a text's summary with statistics and rollouts."""
-        stacked = {
-            kind: {name: np.stack(values) for name, values in by_name.items()}
-            for kind, by_name in self._statistics.items()
-        }
-        return dataclasses.replace(
-            summary, statistics=stacked, rollout=self._rollout, norm_rollout=self._norm_rollout
-        )
+        stacked = {name: np.stack(values) for name, values in self._statistics.items()}
+        return TextSummary(summary.text, {**stacked, **self._rollouts, **summary.values})
 
 
 @dataclass(frozen=True)
@@ -131,24 +109,26 @@ class MapsReduction:
 
     def __call__(self, output: Output) -> LayerMaps:
         """Reduce the maps, in the computing thread."""
-        maps = requested(output.maps)
+        maps, products = requested(output.maps), output.value_products
         part, include, kind = self.selection.part, self.layer_pass.include, self.layer_pass.kind
-        weights, top = None, None
-        if "weights" in include:
-            if self.selection.top_k is None:
-                weights = self.convert(part.of(maps, self.view))
-            else:
-                indices, values = top_k(part.rows(maps), self.selection.top_k)
-                top = indices, self.convert(values)
-        return LayerMaps(
-            self.text,
-            weights,
-            top,
-            statistics(maps, self.separators, STATISTICS_OF[kind]) if "stats" in include else None,
-            maps.mean(axis=0) if "rollout" in include else None,
-            kind,
-            *self._of_values(output),
-        )
+        prefix, arrays = PREFIXES[kind], dict[str, Array]()
+        found, steps = dict[str, Floats](), dict[str, Floats]()
+        if "weights" in include and self.selection.top_k is None:
+            arrays[f"{prefix}attention"] = self.convert(part.of(maps, self.view))
+        elif "weights" in include:
+            indices, values = top_k(part.rows(maps), requested(self.selection.top_k))
+            arrays[f"{prefix}attention.indices"] = indices
+            arrays[f"{prefix}attention.values"] = self.convert(values)
+        if "norms" in include:
+            arrays[f"{prefix}norms"] = part.of(head_norms(maps, requested(products)), self.view)
+        if "stats" in include:
+            by_name = statistics(maps, self.separators, STATISTICS_OF[kind])
+            found = {f"{prefix}stats.{name}": values for name, values in by_name.items()}
+        if "rollout" in include:
+            steps["rollout"] = maps.mean(axis=0)
+        if "norm_rollout" in include:
+            steps["norm_rollout"] = norm_shares(maps, requested(products))
+        return LayerMaps(self.text, kind, arrays, found, steps)
 
     def left_bytes(self, queries: int, keys: int) -> int:
         """Return the float32 bytes of the reduced maps of this size, without statistics."""
@@ -160,14 +140,3 @@ class MapsReduction:
             of_map += rows * (2 * min(most, keys) if most else of_row)
         of_all_heads = len(include & OF_ENCODER) * queries * keys
         return 4 * (len(self.layer_pass.heads) * of_map + of_all_heads)
-
-    def _of_values(self, output: Output) -> tuple[Floats | None, Floats | None]:
-        """Return the norms, and the shares of all heads."""
-        maps, products = output.maps, output.value_products
-        if maps is None or products is None:
-            return None, None
-        include, part = self.layer_pass.include, self.selection.part
-        return (
-            part.of(head_norms(maps, products), self.view) if "norms" in include else None,
-            norm_shares(maps, products) if "norm_rollout" in include else None,
-        )

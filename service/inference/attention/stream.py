@@ -136,11 +136,11 @@ class AttentionStream:
         outputs = [result.value for result in done]
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
         states = [self.layers.states(output) for output in ablated]
-        shifts: Sequence[float | None] = [None] * len(texts)
+        shifts: Sequence[dict[str, float]] = [{}] * len(texts)
         if whole:
             shifts = await self._pooled_shifts(ablated, whole)
         return states, [
-            TextSummary(index, {}, None, shift, *self._of_target(output, other))
+            TextSummary(index, {**shift, **self._of_target(output, other)})
             for index, output, other, shift in zip(
                 chunk, ablated, whole or ablated, shifts, strict=True
             )
@@ -148,26 +148,27 @@ class AttentionStream:
 
     async def _pooled_shifts(
         self, ablated: Sequence[Output], whole: Sequence[Output]
-    ) -> list[float]:
-        """Compute 1 − cosine of each text's vectors with and without the ablation."""
+    ) -> list[dict[str, float]]:
+        """Return 1 − cosine of each text's vectors with and without the ablation, by field."""
         vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in (*ablated, *whole)]
         if self.finish:
             vectors = await asyncio.to_thread(self.finish, vectors)
         pairs = zip(vectors[: len(ablated)], vectors[len(ablated) :], strict=True)
-        return [float(shift(*pair)) for pair in pairs]
+        return [{"pooled_shift": float(shift(*pair))} for pair in pairs]
 
-    def _of_target(self, output: Output, whole: Output) -> tuple[float | None, Floats | None]:
-        """Return the shift of the mean log-probability by ablation, and the log-probabilities."""
+    def _of_target(self, output: Output, whole: Output) -> dict[str, Floats | float]:
+        """Return the log-probabilities, and the shift of their mean by the ablation, by field."""
+        values: dict[str, Floats | float] = {}
         target = output.target
         if target is None or target.logprobs is None:
-            return None, None
-        shifted = None
+            return values
         if self.selection.ablates and whole.target and whole.target.logprobs is not None:
-            shifted = float(
-                target.logprobs.mean(dtype=np.float64)
-                - whole.target.logprobs.mean(dtype=np.float64)
-            )
-        return shifted, target.logprobs if "logprobs" in self.selection.include else None
+            before = whole.target.logprobs.mean(dtype=np.float64)
+            shifted = target.logprobs.mean(dtype=np.float64) - before
+            values["target_logprob_shift"] = float(shifted)
+        if "logprobs" in self.selection.include:
+            values["target_logprobs"] = target.logprobs
+        return values
 
     def _jobs(self, index: int, states: States) -> Iterator[Job]:
         for layer_pass in self.passes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
+from model.artifact.signature import MapKind
 from service.api.native.attention.selection import (
     AttentionRequest,
     attention_selection,
@@ -16,7 +17,7 @@ from service.api.native.attention.selection import (
     check_tower,
 )
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer, json_bytes
-from service.api.native.replies import TextResult, Usage, documented
+from service.api.native.replies import Schema, TextResult, Usage, documented, members, nested
 from service.api.native.texts import Header, text_bytes, with_pictures
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import Part, Unwritten
@@ -31,85 +32,57 @@ from service.api.wire.route import (
     wants_safetensors,
 )
 from service.errors import Unprocessable
-from service.inference.attention.maps import LayerMaps
+from service.inference.attention.maps import PREFIXES, STATISTICS_OF, LayerMaps
 from service.inference.attention.selection import NO_MAPS, AttentionSelection
 from service.inference.attention.stream import GROUP_BYTES, AttentionStream
 
-
-class LargestWeights(BaseModel):
-    """Largest weights of each query: `[layers][heads][S][k]`, largest first."""
-
-    indices: list[list[list[list[int]]]]
-    values: list[list[list[list[float]]]]
+_SIZES: Mapping[MapKind, str] = {"encoder": "[S][S]", "decoder": "[T][T]", "cross": "[T][S]"}
+"""Sizes of maps of S tokens of the text and T of its target."""
 
 
-Rows = list[list[list[list[float]]]]
-Enlarged = list[list[list[list[list[float]]]]]
-"""Maps over pixels: `[layers][heads][queries][height][width]`."""
-Norms = Rows | Enlarged | None
-Maps = Rows | Enlarged | LargestWeights | None
-Statistics = dict[str, list[list[float]]] | None
+def add_fields(schema: Schema) -> None:
+    """Add the fields of maps and targets to the schema of a text's result."""
+    rows, enlarged, places = nested("number", 4), nested("number", 5), nested("integer", 1)
+    largest = members({"indices": nested("integer", 4), "values": rows})
+    bins = members(dict.fromkeys(("queries", "keys"), nested("integer", 2)))
+    fields: dict[str, tuple[Schema, str]] = {}
+    for kind, prefix in PREFIXES.items():
+        size = f"`[layers][heads]{_SIZES[kind]}`"
+        pixels = "with `enlarge` `[layers][heads][queries][height][width]`"
+        maps = {"anyOf": [rows, enlarged, largest]}
+        about = f"{size}, over keys; {pixels}; with `top_k` the largest weights of each query."
+        fields[f"{prefix}attention"] = maps, about
+        about = f"{size}, norm of each key's contribution to each query; {pixels}."
+        fields[f"{prefix}norms"] = {"anyOf": [rows, enlarged]}, about
+        statistics = members(dict.fromkeys(STATISTICS_OF[kind], nested("number", 2)))
+        fields[f"{prefix}stats"] = statistics, "`[layers][heads]` by name, means over queries."
+        fields[f"{prefix}queries"] = places, "Requested rows of the maps."
+        fields[f"{prefix}keys"] = places, "Requested columns of the maps."
+        fields[f"{prefix}bins"] = bins, "With `max_size`: tokens of each row and column."
+    shift = "Change of the target tokens' mean log-probability by the ablation."
+    fields |= {
+        "rollout": (nested("number", 2), "`[S][S]`."),
+        "norm_rollout": (nested("number", 2), "`[S][S]`."),
+        "pooled_shift": (
+            nested("number", 0),
+            "1 − cosine of the pooled vectors with and without the ablation.",
+        ),
+        "target_logprob_shift": (nested("number", 0), shift),
+        "target_logprobs": (nested("number", 1), "`[T]`."),
+        "target_tokens": (nested("string", 1), "Tokens of the labels."),
+        "target_token_ids": (nested("integer", 1), "Ids of the labels."),
+        "target_offsets": (nested("integer", 2), "Start and end of each label in code points."),
+        "target_truncated": (nested("boolean", 0), "Whether the target was truncated."),
+    }
+    schema["properties"] |= {
+        name: {**own, "description": about} for name, (own, about) in fields.items()
+    }
 
 
-class Bins(BaseModel):
-    """Start and end of the tokens of each row and each column of a pooled map."""
-
-    queries: list[tuple[int, int]]
-    keys: list[tuple[int, int]]
-
-
-Bounds = Bins | None
-Chosen = list[int] | None
-
-
-class TargetResult(BaseModel):
-    """Fields of a text's target in the reply of an encoder–decoder."""
-
-    target_tokens: list[str] | None = Field(None, description="Tokens of the labels.")
-    target_token_ids: list[int] | None = None
-    target_offsets: list[tuple[int, int]] | None = None
-    target_truncated: bool | None = None
-    decoder_attention: Maps = Field(
-        None, description="`[layers][heads][T][T]`; key k is the token before target token k."
-    )
-    cross_attention: Maps = Field(None, description="`[layers][heads][T][S]`, over the source.")
-    decoder_norms: Norms = Field(None, description="`[layers][heads][T][T]`, as `norms`.")
-    cross_norms: Norms = Field(None, description="`[layers][heads][T][S]`, as `norms`.")
-    decoder_stats: Statistics = None
-    cross_stats: Statistics = None
-    decoder_queries: Chosen = None
-    decoder_keys: Chosen = None
-    decoder_bins: Bounds = None
-    cross_queries: Chosen = None
-    cross_keys: Chosen = None
-    cross_bins: Bounds = None
-    target_logprob_shift: float | None = Field(
-        None,
-        description="Change of the target tokens' mean log-probability by the ablation.",
-    )
-    target_logprobs: list[float] | None = Field(None, description="`[T]`.")
-
-
-class AttentionResult(TextResult, TargetResult):
+class AttentionResult(TextResult):
     """Attention of a text; fields that are not requested are absent."""
 
-    attention: Maps = Field(
-        None,
-        description="`[layers][heads][S][S]`, over keys; with `enlarge` "
-        "`[layers][heads][queries][height][width]`.",
-    )
-    stats: Statistics = Field(None, description="`[layers][heads]` by name, means over queries.")
-    queries: Chosen = Field(None, description="Requested rows of the maps.")
-    keys: Chosen = Field(None, description="Requested columns of the maps.")
-    bins: Bounds = Field(None, description="With `max_size`.")
-    rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
-    norms: Norms = Field(
-        None, description="`[layers][heads][S][S]`: norm of each key's contribution to each query."
-    )
-    norm_rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
-    pooled_shift: float | None = Field(
-        None, description="1 − cosine of the pooled vectors with and without the ablation."
-    )
+    model_config = ConfigDict(json_schema_extra=add_fields)
 
 
 class AttentionReply(WarnedReply):

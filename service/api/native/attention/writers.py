@@ -7,14 +7,13 @@ of a map); Q selected queries and K selected keys of a map, P maximum rows and c
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.signature import MapKind
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.api.wire.json_pieces import (
     Spec,
@@ -37,12 +36,16 @@ from service.api.wire.media import (
 )
 from service.engines.contract import Floats
 from service.inference.attention.map_parts import Places, bins, places
-from service.inference.attention.maps import STATISTICS_OF, LayerMaps, TextSummary, Weights
+from service.inference.attention.maps import (
+    PREFIXES,
+    STATISTICS_OF,
+    LayerMaps,
+    TextSummary,
+    Weights,
+)
 from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.outputs.field import Array
 from service.inference.tokenization.text import Text
-
-PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
-"""Kind of maps → prefix of the names `attention`, `norms` and `stats`."""
 
 
 def json_bytes(selection: AttentionSelection, texts: Sequence[Text]) -> int:
@@ -99,8 +102,7 @@ def part_tensors(selection: AttentionSelection, texts: Sequence[Text]) -> dict[s
     tensors = {}
     for index, own in enumerate(map(Lengths.of, texts)):
         for name, values in part_places(selection, own).items():
-            field, dot, member = name.partition(".")
-            tensors[f"{field}.{index}{dot}{member}"] = values
+            tensors[tensor_of(name, index)] = values
     return tensors
 
 
@@ -220,36 +222,25 @@ class BinaryWriter:
 
     def layer(self, maps: LayerMaps) -> list[Part]:
         """Return the parts of a layer's maps."""
-        own = f"{PREFIXES[maps.kind]}attention.{maps.text}"
-        if maps.weights is not None:
-            self._ready[own].append(_memory(maps.weights))
-        if maps.top is not None:
-            for name, part in zip(("indices", "values"), maps.top, strict=True):
-                self._ready[f"{own}.{name}"].append(_memory(part))
-        if maps.norms is not None:
-            self._ready[f"{PREFIXES[maps.kind]}norms.{maps.text}"].append(_memory(maps.norms))
-        return [*self._in_order()]
+        return self._add(maps.text, maps.arrays)
 
     def text(self, summary: TextSummary) -> list[Part]:
         """Return the parts of a text's statistics, rollouts and log-probabilities."""
-        for kind, found in summary.statistics.items():
-            for name, values in found.items():
-                own = f"{PREFIXES[kind]}stats.{summary.text}.{name}"
-                self._ready[own].append(_memory(values))
-        if summary.rollout is not None:
-            self._ready[f"rollout.{summary.text}"].append(_memory(summary.rollout))
-        if summary.norm_rollout is not None:
-            self._ready[f"norm_rollout.{summary.text}"].append(_memory(summary.norm_rollout))
-        for name, shift in _shifts(summary).items():
-            self._shifts[name].append(shift)
-        if summary.logprobs is not None:
-            self._ready["target_logprobs"].append(_memory(summary.logprobs))
-        return [*self._in_order()]
+        return self._add(summary.text, summary.values)
 
     def end(self) -> list[Part]:
         """Return the tensors that span all texts."""
         for name, shifts in self._shifts.items():
             self._ready[name].append(_memory(np.array(shifts, np.float32)))
+        return [*self._in_order()]
+
+    def _add(self, text: int, values: Mapping[str, Array | float]) -> list[Part]:
+        """Add arrays of a text, or numbers of which all texts have a tensor together."""
+        for name, value in values.items():
+            if isinstance(value, float):
+                self._shifts[name].append(value)
+            else:
+                self._ready[tensor_of(name, text)].append(_memory(value))
         return [*self._in_order()]
 
     def _in_order(self) -> Iterator[Part]:
@@ -277,10 +268,10 @@ class JsonWriter:
     ) -> None:
         self._header, self._selection, self._texts = header, selection, texts
         self.keeps_back = selection.top_k is not None or "norms" in selection.include
-        self._kind: MapKind | None = None
-        """Kind of the maps written last for the text; None before the first."""
-        self._values: list[Weights] = []
-        self._norms: dict[MapKind, list[Floats]] = {}
+        self._open_name = ""
+        """Name of the field whose layers were written last for the text; empty before the first."""
+        self._kept: dict[str, list[Array]] = {}
+        """Layers of fields that follow the weights."""
 
     def dump(self, weights: Floats) -> Floats:
         """Return the weights themselves, which are written in turn."""
@@ -291,38 +282,39 @@ class JsonWriter:
         return [as_json(self._header.names)[:-1] + b',"results":[']
 
     def layer(self, maps: LayerMaps) -> list[Unwritten]:
-        """Return the weights of a layer of the text."""
-        if maps.norms is not None:
-            self._norms.setdefault(maps.kind, []).append(maps.norms)
-        array = maps.weights if maps.top is None else maps.top[0]
-        if array is None:
-            return []
-        if maps.kind == self._kind:
-            before: Iterable[Part] = [b","]
-        else:
-            before = chain(self._closing(), [self._opening(maps)])
-        if maps.top is not None:
-            self._values.append(maps.top[1])
-        self._kind = maps.kind
-        return [chain(before, array_pieces(array))]
+        """Return the weights of a layer of the text, and keep its other arrays."""
+        pieces: list[Unwritten] = []
+        for name, array in maps.arrays.items():
+            field, _, member = name.partition(".")
+            if field.endswith("norms") or member == "values":
+                self._kept.setdefault(name, []).append(array)
+            elif name == self._open_name:
+                pieces.append(chain([b","], array_pieces(array)))
+            else:
+                opening = f',"{field}":' + ('{"indices":[' if member else "[")
+                before = b"" if self._open_name else self._open(maps.text)
+                pieces.append(
+                    chain(self._closing(), [before + opening.encode()], array_pieces(array))
+                )
+                self._open_name = name
+        return pieces
 
     def text(self, summary: TextSummary) -> list[Unwritten]:
         """Return the text's remaining members."""
-        pieces = self._closing() if self._kind else iter([self._open(summary.text)])
-        members = {
-            **{
-                f"{PREFIXES[kind]}norms": arrays_pieces(norms)
-                for kind, norms in self._norms.items()
-            },
-            **{f"{PREFIXES[kind]}stats": found for kind, found in summary.statistics.items()},
-            "rollout": summary.rollout,
-            "norm_rollout": summary.norm_rollout,
-            **_shifts(summary),
-            "target_logprobs": summary.logprobs,
+        pieces = self._closing() if self._open_name else iter([self._open(summary.text)])
+        members: dict[str, object] = {
+            name: arrays_pieces(layers) for name, layers in self._kept.items()
         }
-        wanted = {name: value for name, value in members.items() if value is not None}
-        self._kind, self._norms = None, {}
-        return [chain(pieces, [b","] if wanted else [], member_pieces(wanted), [b"}"])]
+        groups: dict[str, dict[str, object]] = {}
+        for name, value in summary.values.items():
+            field, dot, member = name.partition(".")
+            if dot:
+                members[field] = groups.setdefault(field, {})
+                groups[field][member] = value
+            else:
+                members[field] = value
+        self._open_name, self._kept = "", {}
+        return [chain(pieces, [b","] if members else [], member_pieces(members), [b"}"])]
 
     def end(self) -> list[Part]:
         """Return the end of the results, and the usage."""
@@ -333,27 +325,24 @@ class JsonWriter:
         fields = text_fields(text) | part_fields(self._selection, Lengths.of(text))
         return (b"," if index else b"") + as_json(fields)[:-1]
 
-    def _opening(self, maps: LayerMaps) -> bytes:
-        """Return the JSON up to the first layer of a kind of maps."""
-        before = b"" if self._kind else self._open(maps.text)
-        array = b"[" if maps.top is None else b'{"indices":['
-        return before + f',"{PREFIXES[maps.kind]}attention":'.encode() + array
-
     def _closing(self) -> Unwritten:
-        """Return the end of the current kind, if any of its layers was written."""
-        values, self._values = self._values, []
+        """Return the end of the weights that were written last, if there are any."""
+        name = self._open_name
+        values = self._kept.pop(name.replace("indices", "values"), None)
         if values:
             return chain([b'],"values":'], arrays_pieces(values), [b"}"])
-        return iter([b"]"] if self._kind else [])
+        return iter([b"]"] if name else [])
 
 
-def _shifts(summary: TextSummary) -> dict[str, float]:
-    """Return the changes by the ablation, by field name."""
-    shifts = {
-        "pooled_shift": summary.pooled_shift,
-        "target_logprob_shift": summary.logprob_shift,
-    }
-    return {name: value for name, value in shifts.items() if value is not None}
+def tensor_of(name: str, text: int) -> str:
+    """Return the name of a text's tensor in the binary form: `NAME.TEXT`, or `NAME.TEXT.MEMBER`.
+
+    The log-probabilities of all texts are one tensor.
+    """
+    if name == "target_logprobs":
+        return name
+    field, dot, member = name.partition(".")
+    return f"{field}.{text}{dot}{member}"
 
 
 def _memory(array: NDArray[np.generic]) -> memoryview:

@@ -299,10 +299,10 @@ def test_maps_stand_last_and_end_to_end(binary: bool) -> None:
     writer.outputs = [Output("pooled", (2, 3), binary, POOLED)]
     parts = [*writer.start()]
     for number, layer in enumerate(LAYERS):
-        found = LayerMaps(number // 2, writer.dump(layer), None, None, None)
+        found = LayerMaps(number // 2, "encoder", {"attention": writer.dump(layer)}, {}, {})
         parts += writer.layer(found)
         if number % 2:
-            parts += writer.text(TextSummary(number // 2, {}, None, None))
+            parts += writer.text(TextSummary(number // 2, {}))
     reply = body_of([*parts, *writer.end()])
     expected = np.concatenate([layer.reshape(-1) for layer in LAYERS])
     if binary:

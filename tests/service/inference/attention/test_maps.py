@@ -52,9 +52,9 @@ def reduced(maps: plain.Array, *include: ArrayName, **asked: Any) -> Any:
 @pytest.mark.parametrize("maps", [CROSS, SELF])
 def test_whole_maps_are_converted(maps: plain.Array) -> None:
     found = reduced(maps, "weights")
-    np.testing.assert_array_equal(found.weights, 2 * maps, strict=True)
-    assert found.text == 9
-    assert (found.top, found.statistics, found.mean) == (None, None, None)
+    (weights,) = found.arrays.values()
+    np.testing.assert_array_equal(weights, 2 * maps, strict=True)
+    assert (found.text, found.statistics, found.steps) == (9, {}, {})
 
 
 @pytest.mark.parametrize("maps", [CROSS, SELF])
@@ -63,39 +63,41 @@ def test_the_largest_weights_are_converted_and_their_indices_are_not(
     maps: plain.Array, k: int
 ) -> None:
     found = reduced(maps, "weights", top_k=k)
-    for ours, theirs in zip(found.top, plain.largest(maps, k), strict=True):
+    prefix = "" if maps is SELF else "cross_"
+    assert [*found.arrays] == [f"{prefix}attention.{name}" for name in ("indices", "values")]
+    for ours, theirs in zip(found.arrays.values(), plain.largest(maps, k), strict=True):
         factor = 2 if theirs.dtype.kind == "f" else 1
         np.testing.assert_array_equal(ours, factor * theirs)
-    assert found.weights is None
 
 
 def test_statistics_are_of_the_maps_themselves() -> None:
     found = reduced(SELF, "stats")
-    assert (found.weights, found.top, found.mean) == (None, None, None)
+    assert (found.arrays, found.steps) == ({}, {})
     for name, values in plain.statistics(SELF[None], (3, 6)).items():
-        np.testing.assert_allclose(found.statistics[name], values[0], rtol=1e-5)
+        np.testing.assert_allclose(found.statistics[f"stats.{name}"], values[0], rtol=1e-5)
 
 
 def test_statistics_of_cross_attention_are_of_its_rows() -> None:
     found = reduced(CROSS, "stats")
     assert found.kind == "cross"
     wanted = plain.cross_statistics(CROSS[None], (3, 6))
-    assert found.statistics.keys() == wanted.keys()
-    for name, values in wanted.items():
-        np.testing.assert_allclose(found.statistics[name], values[0], rtol=1e-5)
+    assert [*found.statistics] == [f"cross_stats.{name}" for name in wanted]
+    for ours, values in zip(found.statistics.values(), wanted.values(), strict=True):
+        np.testing.assert_allclose(ours, values[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("maps", [CROSS, SELF])
 def test_a_pass_for_the_rollout_alone_takes_the_mean_over_heads(maps: plain.Array) -> None:
     found = reduced(maps, "rollout")
-    np.testing.assert_allclose(found.mean, sum(maps.astype(np.float64)) / 3, rtol=1e-6)
-    assert (found.weights, found.statistics) == (None, None)
+    mean = found.steps["rollout"]
+    np.testing.assert_allclose(mean, sum(maps.astype(np.float64)) / 3, rtol=1e-6)
+    assert (found.arrays, found.statistics) == ({}, {})
 
 
 def test_one_pass_may_serve_both() -> None:
     found = reduced(SELF, "rollout", "weights")
-    np.testing.assert_array_equal(found.weights, 2 * SELF)
-    assert found.mean.shape == (S, S)
+    np.testing.assert_array_equal(found.arrays["attention"], 2 * SELF)
+    assert found.steps["rollout"].shape == (S, S)
 
 
 @pytest.mark.parametrize("maps", [CROSS, SELF])
@@ -117,8 +119,7 @@ def test_what_is_left_is_known_beforehand(
 ) -> None:
     of_maps = reduction("cross", *include, **asked)
     found = of_maps(Output(maps=maps))
-    arrays = [found.weights, found.mean, *(found.top or ())]
-    left = sum(array.nbytes for array in arrays if array is not None)
+    left = sum(array.nbytes for array in (*found.arrays.values(), *found.steps.values()))
     assert of_maps.left_bytes(*maps.shape[1:]) == left
 
 

@@ -49,8 +49,7 @@ class Log:
         return [b"start"]
 
     def layer(self, maps: LayerMaps) -> list[Part]:
-        weights = b"" if maps.weights is None else maps.weights
-        return [b"layer %d " % maps.text + bytes(weights)]
+        return [b"layer %d " % maps.text + bytes(maps.arrays.get("attention", b""))]
 
     def text(self, summary: TextSummary) -> list[Part]:
         return [b"text %d" % summary.text]
@@ -251,8 +250,7 @@ async def test_what_was_sent_is_not_kept() -> None:
             return array
 
         def layer(self, maps: LayerMaps) -> list[Part]:
-            assert maps.weights is not None
-            return [maps.weights.data]
+            return [maps.arrays["attention"].data]
 
     engine = Watched()
     with batching(engine) as (batcher, _):
@@ -462,16 +460,20 @@ async def test_maps_of_three_kinds_come_from_one_pass_a_chunk(
     for index, one in enumerate(of):
         source, target = one.lengths
         *maps, summary = results[7 * index : 7 * index + 7]
-        found = [(each.kind, each.weights.shape) for each in maps if isinstance(each, LayerMaps)]
+        found = [
+            (name, array.shape)
+            for each in maps
+            if isinstance(each, LayerMaps)
+            for name, array in each.arrays.items()
+        ]
         assert found == [
-            *[("encoder", (2, source, source))] * 2,
-            *[("decoder", (1, target, target))] * 2,
-            *[("cross", (1, target, source))] * 2,
+            *[("attention", (2, source, source))] * 2,
+            *[("decoder_attention", (1, target, target))] * 2,
+            *[("cross_attention", (1, target, source))] * 2,
         ]
         assert isinstance(summary, TextSummary)
-        assert summary.logprobs is not None
-        assert (summary.text, summary.logprobs.shape) == (index, (target,))
-        assert (summary.pooled_shift, summary.logprob_shift) == (None, None)
+        assert (summary.text, [*summary.values]) == (index, ["target_logprobs"])
+        assert np.shape(summary.values["target_logprobs"]) == (target,)
 
 
 @pytest.mark.parametrize(

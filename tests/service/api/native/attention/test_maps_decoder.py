@@ -142,7 +142,7 @@ async def test_parts_are_of_each_kind(
     tensors = load(binary.content)
     for i, found in enumerate(every):
         wanted = expected_of(translator[0], found)
-        assert found.keys() <= AttentionResult.model_fields.keys()
+        assert found.keys() <= AttentionResult.model_json_schema()["properties"].keys()
         source, target = len(found["tokens"]), len(found["target_tokens"])
         kinds = (
             ("", np.stack(wanted.encoder_maps), source, source),
