@@ -116,13 +116,7 @@ def last_layer(inference: Inference, prepared: PreparedTexts) -> AttentionStream
 async def bm42_vectors(
     inference: Inference, prepared: PreparedTexts, stream: AttentionStream
 ) -> list[SparseVector]:
-    """Compute the vector of each text from the stream of `last_layer`.
-
-    Raises:
-        Overloaded: the queue has no room, or the deadline cannot be met.
-        ServiceError: the engine failed.
-
-    """
+    """Compute the vector of each text from the stream of `last_layer`."""
     special = inference.tokenizer.special_tokens
     async with contextlib.aclosing(stream.results()) as results:
         rows = [

@@ -73,17 +73,7 @@ class Inference:
         allow_unverified: bool = False,
         tower: Tower | None = None,
     ) -> None:
-        """Initialise from an artifact's parts.
-
-        Args:
-            artifact: the served artifact.
-            vectors: the artifact's vector pipeline.
-            reader: reader of inputs: the artifact's tokenizer, or its preprocessing of pictures.
-            engines: the engines that compute.
-            allow_unverified: whether to serve uses that failed the artifact's verification.
-            tower: tower of a model with two towers; None for other models.
-
-        """
+        """Initialise from an artifact's parts."""
         self.manifest = manifest = artifact.manifest
         self.config = manifest.config
         self.decoder = manifest.decoder
@@ -101,12 +91,7 @@ class Inference:
 
     @property
     def request_tokenizer(self) -> RequestTokenizer:
-        """Tokenizer of requests.
-
-        Raises:
-            Unprocessable: the model reads pictures.
-
-        """
+        """Tokenizer of requests."""
         if not isinstance(self.reader, RequestTokenizer):
             raise Unprocessable(
                 f"{self.manifest.model} reads pictures and has no tokenizer: choose a model of "
@@ -116,12 +101,7 @@ class Inference:
 
     @property
     def tokenizer(self) -> TextTokenizer:
-        """Tokenizer of texts, with the service's limits.
-
-        Raises:
-            Unprocessable: as for `request_tokenizer`.
-
-        """
+        """Tokenizer of texts, with the service's limits."""
         return self.request_tokenizer.tokenizer
 
     async def prepare(
@@ -135,13 +115,7 @@ class Inference:
     ) -> PreparedTexts:
         """Tokenise a request's inputs, or prepare its pictures, and select the engine.
 
-        Args:
-            inputs: texts, pairs of texts, or pictures; what the model reads.
-            options: options of tokenisation.
-            caller: the client of the request, and its deadline.
-            lane: lane of the request; its room is checked before the texts are tokenised.
-            engine: name of the engine; the service's own if None.
-            beside: number of further characters of the request, beside these inputs.
+        The room of the lane is checked before; `beside` counts further characters of the request.
 
         Raises:
             Unprocessable: too many inputs, or one that does not fit the model.
@@ -222,10 +196,6 @@ class Inference:
     ) -> Sequence[TextArrays]:
         """Return the requested arrays of each text.
 
-        Args:
-            prepared: the texts.
-            wanted: the requested outputs, or a plan of them.
-
         Raises:
             NotExported, NotVerified: as for `plan`.
             Unprocessable: a feature exceeds the requested type.
@@ -260,23 +230,12 @@ class Inference:
             check_use(self.manifest, use)
 
     def require(self, kind: type) -> None:
-        """Raise if the artifact lacks a capability of `model.runtimes.capabilities`.
-
-        Raises:
-            NotExported: the message has the remedy.
-
-        """
+        """Raise if the artifact lacks a capability of `model.runtimes.capabilities`."""
         if message := lacking(self.manifest, kind):
             raise NotExported(message)
 
     def require_maps(self) -> None:
-        """Raise if the model has no attention weights.
-
-        Raises:
-            NotExported: the model is a static embedding.
-            NotVerified: heads failed the artifact's verification.
-
-        """
+        """Raise if the model has no attention weights."""
         self.require(HeadMaps)
         self.require_use("heads")
 
@@ -292,11 +251,6 @@ class Inference:
         convert: Convert = unchanged,
     ) -> AttentionStream:
         """Return a stream of the attention of each text, a layer at a time.
-
-        Args:
-            prepared: the texts.
-            selection: the requested parts of the maps.
-            convert: applied to each array of weights in the thread that computed it.
 
         Raises:
             NotExported: the model is a static embedding.

@@ -46,11 +46,6 @@ class Window:
 def windows_of(text: Text, limit: int, name: str) -> list[Window]:
     """Return the windows of a text, in order; a single window for a text within the limit.
 
-    Args:
-        text: the whole text.
-        limit: maximum number of tokens of a window, special tokens included.
-        name: name of the text in error messages.
-
     Raises:
         InputTooLong: special and prompt tokens leave no room for the text in a window.
 
@@ -80,14 +75,7 @@ def windows_of(text: Text, limit: int, name: str) -> list[Window]:
 
 
 def store(window: Window, hidden: Floats, state: Floats) -> None:
-    """Copy the token vectors that a text takes from a window.
-
-    Args:
-        window: window of the text.
-        hidden: token vectors of the window.
-        state: token vectors `[S, H]` of the text, of which some are written.
-
-    """
+    """Copy the token vectors that a text takes from a window."""
     kept, first = window.kept, window.first
     state[kept] = hidden[first : first + kept.stop - kept.start]
 
@@ -107,14 +95,7 @@ class _Keep:
 
 
 async def encode_windows(prepared: PreparedTexts, plan: Plan, hidden_size: int) -> list[TextArrays]:
-    """Return each text's arrays with raw pooled vectors, from the token vectors of its windows.
-
-    Args:
-        prepared: the texts, and the maximum number of tokens of a window.
-        plan: plan of the requested outputs.
-        hidden_size: H.
-
-    """
+    """Return each text's arrays with raw pooled vectors, from the token vectors of its windows."""
     windows, texts = await asyncio.to_thread(_windows, prepared), prepared.texts
     _check(windows, plan)
     lengths, number = [text.size for text in texts], len(plan.states)

@@ -136,21 +136,24 @@ class Plan:
         """Return a text's arrays; its pooled vectors are raw if the plan `projects`."""
         arrays = self.raw(text, computed)
         if not self.projects:
-            self.complete([arrays])
+            for name in self._vector_fields:
+                array = arrays[name]
+                if array.ndim == 1:
+                    arrays[name] = self._finish(array)
+                else:
+                    arrays[name] = self._completed(array, iter(_rows(array)))
         return arrays
 
     def raw(self, text: Text, computed: Output) -> TextArrays:
         """Return a text's arrays with raw pooled vectors."""
-        return {
-            name: array
-            for output in self.outputs
-            for name, array in output.reduce(text, computed).items()
-        }
+        arrays: TextArrays = {}
+        for output in self.outputs:
+            arrays |= output.reduce(text, computed)
+        return arrays
 
     def complete(self, texts: Sequence[TextArrays]) -> None:
         """Project, cut and normalise the raw pooled vectors of texts, `[…, H]` to `[…, D]`."""
-        arrays = [own[name] for own in texts for name in self._vector_fields]
-        rows = [row for array in arrays for row in array.reshape(-1, array.shape[-1])]
+        rows = [row for own in texts for name in self._vector_fields for row in _rows(own[name])]
         projected = iter(self._vectors.project(rows, self.options.pooling))
         for own in texts:
             for name in self._vector_fields:
@@ -184,3 +187,7 @@ class Plan:
     def having(self, **changes: Any) -> Plan:
         """Return the plan of the same model with other options."""
         return Plan(replace(self.options, **changes), self._manifest, self._vectors)
+
+
+def _rows(array: Floats) -> Floats:
+    return array.reshape(-1, array.shape[-1])

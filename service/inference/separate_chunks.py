@@ -47,14 +47,6 @@ class SeparateChunks:
     ) -> SeparateChunks:
         """Cut texts into chunks, and tokenise the chunks.
 
-        Args:
-            inference: the model.
-            inputs: texts of the request.
-            options: options of tokenisation; texts may have any length.
-            chunk: kind and sizes of the chunks.
-            caller: client and deadline.
-            engine: name of the engine; the service's own if None.
-
         Raises:
             Unprocessable: too many inputs, characters or chunks, no chunk at all, or a chunk is
                 too long for the model.
@@ -80,14 +72,7 @@ class SeparateChunks:
         return cls(texts, prepared)
 
     async def encode(self, inference: Inference, plan: Plan) -> Sequence[TextArrays]:
-        """Return the vectors of each text's chunks, `[n, D]` or `[layers, n, D]` with `layers`.
-
-        Raises:
-            Unprocessable: a feature exceeds the requested type.
-            Overloaded: the queue is full, or the deadline cannot be met.
-            ServiceError: the engine failed.
-
-        """
+        """Return the vectors of each text's chunks, `[n, D]` or `[layers, n, D]` with `layers`."""
         pooled = plan.having(outputs=("pooled",), quantization=FLOAT32)
         found = await inference.encode(self.prepared, pooled)
         vectors = np.stack([own["pooled"] for own in found], axis=-2)

@@ -53,7 +53,7 @@ from service.inference.attention.maps import LayerMaps, TextSummary
 from service.inference.attention.selection import NO_MAPS, AttentionSelection
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.outputs.field import Array, joined
+from service.inference.outputs.field import joined
 from service.inference.plan import Plan
 from service.scheduler.lanes import LaneName
 
@@ -69,15 +69,7 @@ class MapsWriter:
         *,
         keeps_back: bool,
     ) -> None:
-        """Write nothing yet.
-
-        Args:
-            names: fields before the outputs.
-            outputs: all other outputs; computed values are set before the first write.
-            maps: output of the maps, without values.
-            keeps_back: whether other outputs are large too.
-
-        """
+        """Write nothing yet."""
         self.outputs = outputs
         self.length: int | None = None
         self.json_length: int | None = None
@@ -211,16 +203,15 @@ class Answering:
 
         def fill() -> list[Output]:
             tensors = joined(plan.fields, arrays)
-            return [filled(output, tensors) for output in outputs]
+            return [
+                dataclasses.replace(output, values=tensor, shape=tensor.shape)
+                if (tensor := tensors.get(output.name)) is not None
+                else output
+                for output in outputs
+            ]
 
-        return fill() if total(outputs) <= INLINE_BYTES else await asyncio.to_thread(fill)
-
-
-def filled(output: Output, tensors: Mapping[str, Array]) -> Output:
-    """Return an output with its values, if it is among these tensors."""
-    if (values := tensors.get(output.name)) is None:
-        return output
-    return dataclasses.replace(output, values=values, shape=values.shape)
+        inline = sum(output.size for output in outputs) <= INLINE_BYTES
+        return fill() if inline else await asyncio.to_thread(fill)
 
 
 @router.post(
@@ -273,17 +264,15 @@ async def _infer(exchange: ApiExchange, asked: InferInputs) -> Response:
 async def _without_maps(
     exchange: ApiExchange, answering: Answering, outputs: Sequence[Output]
 ) -> Response:
-    size = total(outputs)
-    reserve(exchange, size)
-    filled = await answering.filled(outputs)
-    pieces, length = head(answering.names, filled), None
-    body: list[Part | Unwritten] = [pieces]
-    if binary := any(output.binary for output in filled):
-        json = [part async for part in exchange.service.turns.written(pieces)]
-        body, length = [*json, *tails(filled)], sum(map(len, json))
-    timings = answering.prepared.timings
-    response = PartsResponse(body, OCTETS if binary else JSON, timings)
-    return _with_json_length(response, length)
+    reserve(exchange, sum(output.size for output in outputs))
+    filled, timings = await answering.filled(outputs), answering.prepared.timings
+    pieces = head(answering.names, filled)
+    if not any(output.binary for output in filled):
+        return PartsResponse([pieces], JSON, timings)
+    json = [part async for part in exchange.service.turns.written(pieces)]
+    response = PartsResponse([*json, *tails(filled)], OCTETS, timings)
+    response.headers[LENGTH_HEADER] = str(sum(map(len, json)))
+    return response
 
 
 async def _with_maps(
@@ -295,7 +284,7 @@ async def _with_maps(
 ) -> Response:
     if not maps.binary and any(output.binary for output in outputs):
         raise Unprocessable("attention is requested in JSON: other outputs cannot be binary then")
-    size = total([*outputs, maps])
+    size = sum(output.size for output in [*outputs, maps])
     check_size(exchange, size, FEWER_MAPS)
     writer = MapsWriter(answering.names, outputs, maps, keeps_back=answering.plan is not None)
     stream = answering.inference.attention(answering.prepared, selection, writer.dump)
@@ -303,16 +292,7 @@ async def _with_maps(
     async def compute_vectors() -> None:
         writer.outputs = await answering.filled(outputs)
 
-    reply = await stream_reply(exchange, stream, writer, size, compute_vectors)
-    return _with_json_length(reply, writer.json_length)
-
-
-def _with_json_length(response: Response, json_length: int | None) -> Response:
-    if json_length is not None:
-        response.headers[LENGTH_HEADER] = str(json_length)
+    response = await stream_reply(exchange, stream, writer, size, compute_vectors)
+    if writer.json_length is not None:
+        response.headers[LENGTH_HEADER] = str(writer.json_length)
     return response
-
-
-def total(outputs: Sequence[Output]) -> int:
-    """Predict the bytes of outputs in a reply."""
-    return sum(output.size for output in outputs)

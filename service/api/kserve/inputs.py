@@ -180,13 +180,7 @@ async def read_request(exchange: ApiExchange, max_rows: int) -> InferInputs:
 
 
 def json_length(said: bytes | None, size: int) -> int:
-    """Return the bytes of a body's JSON by its header; without a header, the whole body.
-
-    Args:
-        said: value of the header `LENGTH_HEADER`, if any.
-        size: bytes of the body.
-
-    """
+    """Return the bytes of a body's JSON by its header; without a header, the whole body."""
     if said is None:
         return size
     if not _DIGITS.fullmatch(said) or not 0 < int(said) <= size:
@@ -198,10 +192,6 @@ def json_length(said: bytes | None, size: int) -> int:
 
 def texts_of(tensor: InputTensor, tail: memoryview) -> list[Input]:
     """Return the texts or pairs of texts in a tensor.
-
-    Args:
-        tensor: tensor as the JSON describes it.
-        tail: bytes after the JSON, which all belong to the tensor.
 
     Raises:
         InvalidRequest: the values do not fit the shape, or are not UTF-8.

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import orjson
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -20,6 +19,7 @@ from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import (
     Header,
     metadata,
+    reply_pieces,
     text_bytes,
     text_fields,
     text_tensors,
@@ -31,6 +31,7 @@ from service.api.wire.json_pieces import (
     PIECE,
     as_json,
     base64_pieces,
+    grouped,
     object_pieces,
     safetensors_parts,
 )
@@ -66,10 +67,6 @@ def part(body: EncodeRequest, indices: Sequence[int]) -> EncodeRequest:
     """Return the request of one tower.
 
     Prompts, tasks and windows are for the texts alone.
-
-    Args:
-        body: request with texts and pictures.
-        indices: indices of the tower's inputs.
 
     Raises:
         Unprocessable: the request has spans or chunks, whose lists are of all inputs.
@@ -117,17 +114,7 @@ def encode_json(
     *,
     as_base64: bool,
 ) -> Part | Unwritten:
-    """Return the JSON reply, written if it is small.
-
-    Args:
-        header: fields of the reply beside its results.
-        plan: plan of the arrays.
-        texts: texts of the request.
-        arrays: arrays of each text.
-        size: predicted bytes of the vectors.
-        as_base64: whether vectors are base64.
-
-    """
+    """Return the JSON reply, written if it is small."""
     pairs = zip(texts, arrays, strict=True)
     if plan.plain and not (as_base64 or size > SMALL_BYTES):
         results: Iterable[dict[str, object]] = [text_fields(text) | own for text, own in pairs]
@@ -136,38 +123,25 @@ def encode_json(
             text_fields(text) | json_members(plan, own, as_base64=as_base64) for text, own in pairs
         )
         if as_base64 or size > SMALL_BYTES:
-            return _json_pieces(header, results, texts)
+            return reply_pieces(header.names, results, texts)
     return as_json({**header.names, "results": [*results], "usage": usage(texts)})
 
 
 def json_members(plan: Plan, arrays: TextArrays, *, as_base64: bool) -> dict[str, object]:
-    """Return the outputs of a text in JSON; a field with a dot is a member of an object."""
-    members: dict[str, object] = {}
-    objects: dict[str, dict[str, object]] = {}
+    """Return the outputs of a text in JSON."""
+    values: dict[str, object] = {}
     for field in plan.members:
-        array, (name, dot, member) = arrays[field.name], field.name.partition(".")
-        value: object = np.ascontiguousarray(array) if field.axes else array.item()
+        array = arrays[field.name]
         if as_base64 and not field.fact:
-            value = base64_pieces(array.astype(field.dtype or array.dtype, copy=False))
-        if dot:
-            members[name] = objects.setdefault(name, {})
-            objects[name][member] = value
+            array = array.astype(field.dtype or array.dtype, copy=False)
+            values[field.name] = base64_pieces(array)
         else:
-            members[name] = value
+            values[field.name] = np.ascontiguousarray(array) if field.axes else array.item()
+    members = grouped(values)
     if as_base64:
+        objects = {name: own for name, own in members.items() if isinstance(own, dict)}
         members |= {name: object_pieces(own) for name, own in objects.items()}
     return members
-
-
-def _json_pieces(
-    header: Header, results: Iterable[dict[str, object]], texts: Sequence[Text]
-) -> Unwritten:
-    yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    for number, fields in enumerate(results):
-        if number:
-            yield b","
-        yield from object_pieces(fields)
-    yield b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
 
 
 def encode_safetensors(
@@ -242,15 +216,7 @@ class _Run:
     def __init__(
         self, body: EncodeRequest, inference: Inference, indices: Sequence[int], towers: Shares
     ) -> None:
-        """Check the requested arrays; errors as for `EncodeRequest.planned` and `part`.
-
-        Args:
-            body: the whole request.
-            inference: the encoder or tower.
-            indices: index of each of its inputs in the request.
-            towers: all towers that the request needs.
-
-        """
+        """Check the requested arrays; errors as for `EncodeRequest.planned` and `part`."""
         self._indices = indices if len(towers) > 1 else ()
         self.inference = inference
         self.body = part(body, indices) if self._indices else body
@@ -261,13 +227,7 @@ class _Run:
         self.texts: Sequence[Text] = ()
 
     async def prepare(self, whole: EncodeRequest, caller: Call) -> None:
-        """Read the inputs; errors as for `Inference.prepare`.
-
-        Args:
-            whole: the whole request, whose pictures have their files.
-            caller: client and deadline of the request.
-
-        """
+        """Read the inputs; errors as for `Inference.prepare`."""
         body, tokenizing, inference = whole, self._tokenizing, self.inference
         if self._indices:
             inputs = [whole.inputs[index] for index in self._indices]

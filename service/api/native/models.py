@@ -140,12 +140,6 @@ async def unload(exchange: ApiExchange, model: str, version: str | None = None) 
 def set_alias(control: ModelControl, alias: str, target: Target, names: Collection[str]) -> None:
     """Set the target of an alias.
 
-    Args:
-        control: control of the models.
-        alias: name of the alias.
-        target: loaded model.
-        names: names of models that can be loaded.
-
     Raises:
         Unprocessable: the alias is a model's name or no valid name, the target is not loaded, or
             the service has several workers.

@@ -5,7 +5,7 @@ Notation: B texts, T tokens of all texts, S tokens of one text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from service.api.wire.json_pieces import object_pieces
+from service.api.wire.media import Unwritten
 from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element, loaded
 from service.api.wire.reply_headers import warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
@@ -299,6 +301,18 @@ def text_fields(text: Text) -> dict[str, object]:
             "target_truncated": target.truncated,
         }
     return fields
+
+
+def reply_pieces(
+    names: Mapping[str, object], results: Iterable[Mapping[str, object]], texts: Sequence[Text]
+) -> Unwritten:
+    """Yield a JSON reply: its names, the members of each text's result, and the usage."""
+    yield orjson.dumps({**names, "results": []}).removesuffix(b"]}")
+    for number, members in enumerate(results):
+        if number:
+            yield b","
+        yield from object_pieces(members)
+    yield b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
 
 
 def text_bytes(texts: Sequence[Text]) -> int:

@@ -154,6 +154,20 @@ def _runs(members: Mapping[str, object]) -> Iterator[dict[str, object]]:
         yield run
 
 
+def grouped(values: Mapping[str, object]) -> dict[str, object]:
+    """Return members of an object; a name with a dot is the name of a member's member."""
+    members: dict[str, object] = {}
+    objects: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        first, dot, second = name.partition(".")
+        if dot:
+            members[first] = objects.setdefault(first, {})
+            objects[first][second] = value
+        else:
+            members[name] = value
+    return members
+
+
 def list_pieces(items: Iterable[object]) -> Unwritten:
     """Yield the JSON of a list, a piece for each item."""
     opening = b"["

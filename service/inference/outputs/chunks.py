@@ -52,12 +52,6 @@ def chunks_of(
 ) -> list[TextSpans]:
     """Return the chunks of each text; none of a text without own tokens.
 
-    Args:
-        texts: texts as the caller sent them.
-        tokenized: their tokens.
-        options: kind and sizes of the chunks.
-        most: maximum number of chunks of all texts.
-
     Raises:
         Unprocessable: there are too many chunks.
 

@@ -75,11 +75,6 @@ def spans_of(
 ) -> list[TextSpans]:
     """Return the spans of each text with their tokens.
 
-    Args:
-        texts: texts as the caller sent them.
-        spans: start and end of each span in code points of its text.
-        tokenized: tokens of the texts.
-
     Raises:
         Unprocessable: a span is empty, out of its text, without a token, or reaches into the part
             of the text that was cut off; or the spans have too many tokens together.
@@ -138,12 +133,7 @@ def _check_cut(
 
 
 def check_pooling(pooling: PoolingModes) -> None:
-    """Raise if a pooling has no meaning for a span.
-
-    Raises:
-        Unprocessable: the pooling takes the vector of the text's first token.
-
-    """
+    """Raise if a pooling has no meaning for a span."""
     if "cls" in modes_of(pooling):
         raise Unprocessable(
             'spans: the pooling "cls" takes the first token of a text, which is in no span; set '

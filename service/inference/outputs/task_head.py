@@ -52,14 +52,7 @@ class TaskHeadOutput(Output):
 
 
 def add_expansion(task: TextTask, late: LateInteraction, outputs: int) -> None:
-    """Add the expansion tokens of a query and the scores of all its tokens to its forward pass.
-
-    Args:
-        task: forward pass of a query.
-        late: settings of late interaction.
-        outputs: number of outputs of the task head for each token.
-
-    """
+    """Add the expansion tokens of a query and the scores of all its tokens to its forward pass."""
     own = len(task.input_ids)
     task.input_ids = late.filled_up(task.input_ids)
     task.segment_ids = np.pad(task.segment_ids, (0, len(task.input_ids) - own))

@@ -29,13 +29,6 @@ def quantization_of(
 ) -> Quantization:
     """Return the conversion of the pooled vectors that a request asks for.
 
-    Args:
-        vector_type: requested type.
-        given: ranges of the request; the artifact's when None.
-        options: the other options of the vectors.
-        vectors: vector pipeline of the artifact.
-        last_layer: index of the last hidden state.
-
     Raises:
         Unprocessable: the ranges are invalid, or do not apply to the type; or the artifact has no
             ranges of such vectors.
@@ -88,12 +81,7 @@ def _checked(given: Ranges, options: EncodeOptions, vectors: TextVectors) -> Flo
 def convert(
     texts: Sequence[TextArrays], names: Sequence[str], quantization: Quantization
 ) -> Sequence[TextArrays]:
-    """Convert the vectors with these names, of all texts at once, and return the texts.
-
-    Raises:
-        Unprocessable: a feature exceeds the type.
-
-    """
+    """Convert the vectors with these names, of all texts at once, and return the texts."""
     arrays = [own[name] for own in texts for name in names]
     flat = [array.reshape(-1, array.shape[-1]) for array in arrays]
     try:

@@ -17,12 +17,11 @@ from model.artifact.vectors import CALIBRATION, TextVectors
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.quantization import Quantization
 from model.numerics.task_head import TaskConfig
+from service.api.native.attention import scores
 from service.engines.contract import Output
 from service.engines.fake import FakeEngine
 from service.errors import ReplyTooLarge, Unprocessable
-from service.inference import head_scores
 from service.inference.encoding import EncodeOptions
-from service.inference.head_scores import check_lengths, working_bytes
 from service.inference.outputs.declared import names_of
 from service.inference.outputs.multivector import token_vectors
 from service.inference.outputs.vector_types import quantization_of
@@ -177,21 +176,13 @@ async def test_vectors_are_converted_in_their_order(
         await converted("float16")
 
 
-def prepared(*lengths: int) -> Any:
-    """Return prepared texts with the given numbers of tokens."""
-    return SimpleNamespace(texts=[SimpleNamespace(input_ids=np.zeros(n)) for n in lengths])
-
-
-def test_one_text_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_scores, "LAYER_BYTES", 2 * 4 * 10 * 10)
-    check_lengths(prepared(10, 3))
+def test_memory_is_that_of_all_states_and_of_the_longest_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert scores.working_bytes([tokenized(5), tokenized(2)], 7) == 4 * (7 * 7 + 2 * 25)
+    monkeypatch.setattr(scores, "LAYER_BYTES", 2 * 4 * 10 * 10)
     with pytest.raises(ReplyTooLarge, match=r"inputs\[1\] has 11 tokens: .* 968 bytes"):
-        check_lengths(prepared(10, 11))
-
-
-def test_memory_is_that_of_all_states_and_of_the_longest_text() -> None:
-    inference: Any = SimpleNamespace(config=SimpleNamespace(hidden_size=7))
-    assert working_bytes(inference, prepared(5, 2)) == 4 * (7 * 7 + 2 * 25)
+        scores.working_bytes([tokenized(10), tokenized(11)], 7)
 
 
 @pytest.mark.anyio

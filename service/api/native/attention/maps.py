@@ -187,12 +187,7 @@ async def stream_reply(
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:
-    """Yield the parts of the reply; none before something is computed.
-
-    Raises:
-        ServiceError: the request is not admitted, or the engine fails.
-
-    """
+    """Yield the parts of the reply; none before something is computed."""
     parts = [*writer.start()]
     async with contextlib.aclosing(stream.results()) as results:
         async for result in results:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
-import orjson
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
+from model.runtimes.capabilities import HeadScoring
 from service.api.native.attention.selection import Places, check_places, token_numbers
 from service.api.native.indices import Ablate, EncoderHead, ablated_heads, selected_index
 from service.api.native.replies import TextResult, Usage
-from service.api.native.texts import TextRequest, text_bytes, text_fields, usage, with_pictures
-from service.api.wire.json_pieces import object_pieces
-from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
+from service.api.native.texts import (
+    TextRequest,
+    reply_pieces,
+    text_bytes,
+    text_fields,
+    with_pictures,
+)
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reply_headers import WarnedReply, warning_field
 from service.api.wire.route import (
@@ -26,17 +32,14 @@ from service.api.wire.route import (
     caller_of,
     reserve,
 )
-from service.inference.attention.map_parts import MapPart, places
+from service.engines.contract import Floats, MapsTask, Output, TextTask
+from service.errors import ReplyTooLarge
+from service.inference.attention.map_parts import MapPart, places, taken
 from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.stream import LAYER_BYTES
 from service.inference.encoding import PreparedTexts
-from service.inference.head_scores import (
-    ComparedText,
-    check_lengths,
-    compare,
-    require_scores,
-    working_bytes,
-)
 from service.inference.tokenization.text import Text
+from service.scheduler.outputs import requested
 
 FEWER = "ask for fewer texts, queries or keys"
 
@@ -95,28 +98,100 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
     body = await with_pictures(body, exchange)
     model = exchange.model
     inference = model.tower(body.inputs).inference
-    require_scores(inference)
+    inference.require_use("heads")
+    inference.require(HeadScoring)
     selection = head_selection(body, inference.config)
     prepared = await inference.prepare(
         body.inputs, body.options, caller_of(exchange), "attention", body.backend
     )
-    check_lengths(prepared)
-    check_places(selection, prepared.texts)
+    texts, config = prepared.texts, inference.config
+    held = working_bytes(texts, config.hidden_size)
+    check_places(selection, texts)
     ((layer,), (head,)) = selection.maps["encoder"]
-    size = reply_bytes(prepared.texts, selection.part, inference.config.head_size)
     names = {
         "model": model.name,
         "backend": prepared.engine,
         "layer": layer,
         "head": head,
-        "scale": scale(inference.config),
+        "scale": scale(config),
         **warning_field(prepared.timings.warnings),
     }
-    held = size + working_bytes(inference, prepared)
-    reserve(exchange, size, held=held, advice=FEWER)
-    compared = await compare(prepared, selection)
-    pieces = reply_pieces(names, prepared, selection.part, compared)
-    return PartsResponse([pieces], JSON, prepared.timings)
+    size = reply_bytes(texts, selection.part, config.head_size)
+    reserve(exchange, size, held=size + held, advice=FEWER)
+    arrays = await compute(prepared, selection)
+    results = (
+        text_fields(text) | _places(selection.part, text.size) | own
+        for text, own in zip(texts, arrays, strict=True)
+    )
+    return PartsResponse([reply_pieces(names, results, texts)], JSON, prepared.timings)
+
+
+def working_bytes(texts: Sequence[Text], hidden_size: int) -> int:
+    """Return the bytes beside the reply: all states, and scores and weights of the longest text.
+
+    Raises:
+        ReplyTooLarge: a text is too long; the message has the bytes.
+
+    """
+    sizes = [2 * 4 * text.size**2 for text in texts]
+    for index, size in enumerate(sizes):
+        if size > LAYER_BYTES:
+            raise ReplyTooLarge(
+                f"inputs[{index}] has {texts[index].size} tokens: the scores and weights of a "
+                f"head take {size} bytes, the limit is {LAYER_BYTES}; ask for a shorter text"
+            )
+    return 4 * hidden_size * sum(text.size for text in texts) + max(sizes)
+
+
+async def compute(
+    prepared: PreparedTexts, selection: AttentionSelection
+) -> list[dict[str, Floats]]:
+    """Compute the arrays of each text: a forward pass of all, then the head one text at a time.
+
+    The scores of an ablated head are still computed.
+    """
+    (layers, heads), caller = selection.maps["encoder"], prepared.caller
+    ablated = selection.ablated["encoder"]
+    tasks = [
+        TextTask(
+            text.input_ids,
+            text.segment_ids,
+            hidden_layers=layers,
+            ablated=ablated,
+            pixels=text.pixels,
+        )
+        for text in prepared.texts
+    ]
+    done = await prepared.scheduler.submit("attention", tasks, caller)
+    prepared.timings.add(done)
+    reduce = [partial(_reduced, selection.part)]
+    arrays: list[dict[str, Floats]] = []
+    for text, result in zip(prepared.texts, done, strict=True):
+        (states,) = result.value.hidden
+        task = MapsTask(states, states, layers[0], heads, scores=True, segment=text.segment)
+        (found,) = await prepared.scheduler.submit(
+            "attention", [task], caller, reduce, resumed=True
+        )
+        prepared.timings.add([found])
+        arrays.append(found.value)
+    return arrays
+
+
+def _reduced(part: MapPart, output: Output) -> dict[str, Floats]:
+    """Return the selected tokens' arrays, in the thread that computed them."""
+    compared, maps = requested(output.head_scores), requested(output.maps)
+    return {
+        "query_vectors": taken(compared.queries[0], part.queries, -2),
+        "key_vectors": taken(compared.keys[0], part.keys, -2),
+        "scores": part.of(compared.scores[0]),
+        "weights": part.of(maps[0]),
+    }
+
+
+def _places(part: MapPart, size: int) -> dict[str, object]:
+    """Return the numbers of the selected tokens of a text with S = `size`."""
+    asked = {"queries": part.queries, "keys": part.keys}
+    return {name: places(own, size) for name, own in asked.items() if own is not None}
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> AttentionSelection:
@@ -152,30 +227,3 @@ def reply_bytes(texts: Sequence[Text], part: MapPart, size: int) -> int:
         rows, columns = part.shape(tokens, tokens)
         numbers += (rows + columns) * (size + 1) + 2 * rows * columns
     return JSON_BYTES_PER_FLOAT * numbers + text_bytes(texts)
-
-
-def reply_pieces(
-    names: dict[str, object],
-    prepared: PreparedTexts,
-    part: MapPart,
-    compared: Sequence[ComparedText],
-) -> Unwritten:
-    """Yield the JSON reply."""
-    asked = {"queries": part.queries, "keys": part.keys}
-    yield orjson.dumps({**names, "results": []}).removesuffix(b"]}")
-    for number, (text, scores) in enumerate(zip(prepared.texts, compared, strict=True)):
-        fields = text_fields(text) | {
-            name: places(values, len(text.input_ids))
-            for name, values in asked.items()
-            if values is not None
-        }
-        fields |= {
-            "query_vectors": scores.queries,
-            "key_vectors": scores.keys,
-            "scores": scores.scores,
-            "weights": scores.weights,
-        }
-        if number:
-            yield b","
-        yield from object_pieces(fields)
-    yield b'],"usage":' + orjson.dumps(usage(prepared.texts)) + b"}"

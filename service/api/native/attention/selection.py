@@ -76,14 +76,7 @@ Places = Annotated[
 def token_numbers(
     name: str, places: Sequence[Place] | None, patches: PatchLayout | None
 ) -> tuple[int, ...] | None:
-    """Return places as numbers of tokens; numbers themselves are unchanged.
-
-    Args:
-        name: field of the request.
-        places: the places of the field; None for all.
-        patches: layout of the model's pictures; None for a model of texts.
-
-    """
+    """Return places as numbers of tokens; numbers themselves are unchanged."""
     if places is None:
         return None
     return tuple(
@@ -177,14 +170,7 @@ class AttentionRequest(TextRequest):
 def attention_selection(
     request: AttentionRequest, config: EncoderConfig, decoder: EncoderConfig | None = None
 ) -> AttentionSelection:
-    """Return the selection of a request, with non-negative indices.
-
-    Args:
-        request: body of the request.
-        config: encoder's configuration.
-        decoder: decoder's configuration, if the model has a decoder.
-
-    """
+    """Return the selection of a request, with non-negative indices."""
     _check_part(request)
     patches = config.embeddings.patches
     if request.enlarge and not patches:
@@ -273,13 +259,7 @@ def _check_part(request: AttentionRequest) -> None:
 
 
 def _decoder(request: AttentionRequest, decoder: EncoderConfig | None) -> EncoderConfig | None:
-    """Return the decoder's configuration if the request has targets, else None.
-
-    Raises:
-        Unprocessable: a decoder's output is requested without a decoder or targets, or the number
-            of targets differs from the number of inputs.
-
-    """
+    """Return the decoder's configuration if the request has targets, else None."""
     asked = [f"maps: {kind}" for kind in request.maps or () if kind != "encoder"]
     asked += [f"ablate: map {head.map}" for head in request.ablate or () if head.map != "encoder"]
     asked += ["include: logprobs"] if "logprobs" in request.include else []

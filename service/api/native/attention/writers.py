@@ -23,6 +23,7 @@ from service.api.wire.json_pieces import (
     as_bytes,
     as_json,
     float16_weights,
+    grouped,
     member_pieces,
     safetensors_head,
 )
@@ -81,20 +82,6 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Pl
                 wanted = size if values is None else len(values)
                 places_by_name[f"{prefix}bins.{name}"] = bins(wanted, part.max_size)
     return places_by_name
-
-
-def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, object]:
-    """Return `part_places` as JSON fields of a text, with both bins as members of `bins`."""
-    fields: dict[str, object] = {}
-    bounds: dict[str, dict[str, Places]] = {}
-    for name, values in part_places(selection, lengths).items():
-        field, _, member = name.partition(".")
-        if member:
-            fields[field] = bounds.setdefault(field, {})
-            bounds[field][member] = values
-        else:
-            fields[field] = values
-    return fields
 
 
 def part_tensors(selection: AttentionSelection, texts: Sequence[Text]) -> dict[str, Places]:
@@ -305,14 +292,7 @@ class JsonWriter:
         members: dict[str, object] = {
             name: arrays_pieces(layers) for name, layers in self._kept.items()
         }
-        groups: dict[str, dict[str, object]] = {}
-        for name, value in summary.values.items():
-            field, dot, member = name.partition(".")
-            if dot:
-                members[field] = groups.setdefault(field, {})
-                groups[field][member] = value
-            else:
-                members[field] = value
+        members |= grouped(summary.values)
         self._open_name, self._kept = "", {}
         return [chain(pieces, [b","] if members else [], member_pieces(members), [b"}"])]
 
@@ -322,7 +302,7 @@ class JsonWriter:
 
     def _open(self, index: int) -> bytes:
         text = self._texts[index]
-        fields = text_fields(text) | part_fields(self._selection, Lengths.of(text))
+        fields = text_fields(text) | grouped(part_places(self._selection, Lengths.of(text)))
         return (b"," if index else b"") + as_json(fields)[:-1]
 
     def _closing(self) -> Unwritten:

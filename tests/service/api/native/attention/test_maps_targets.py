@@ -328,7 +328,7 @@ async def test_parts_of_maps_are_transformers(
                 assert tensors[f"bins.{i}.{axis}"].tolist() == bins
                 assert (bins[0][0], bins[-1][1]) == (0, len(places) or size)
         assert ("bins" in found) == ("max_size" in asked)
-        assert found.keys() <= AttentionResult.model_fields.keys()
+        assert found.keys() <= AttentionResult.model_json_schema()["properties"].keys()
 
 
 async def test_norms_are_of_the_same_part(client: httpx.AsyncClient) -> None:
