@@ -66,33 +66,28 @@ async def test_pictures(artifact: Artifact) -> None:
     assert reply.weights.shape == (1, 1, 7, 7)
 
 
-@pytest.mark.parametrize("inputs", [TEXTS, PAIRS])
-async def test_encode(both, inputs):
+@pytest.mark.parametrize(
+    ("inputs", "asked"),
+    [
+        (TEXTS, {"layer": 1, "pooling": "cls", "truncate": True}),
+        (PAIRS, {"layer": 1, "pooling": "cls"}),
+        (TEXTS, {"layers": [2, 0], "ablate": [{"layer": 0, "head": 1}]}),
+    ],
+)
+async def test_encode(both, inputs, asked):
     client, plain = both
-    found = await client.encode(inputs, layer=1, pooling="cls", truncate=True)
-    expected = await one_by_one(plain, "/encode", inputs, layer=1, pooling="cls", truncate=True)
+    found = await client.encode(inputs, **asked)
+    expected = await one_by_one(plain, "/encode", inputs, **asked)
     for one, result, text in zip(found, expected, inputs, strict=True):
         assert_tokens(one, result, text)
         np.testing.assert_allclose(one.embeddings, result["embeddings"], rtol=1e-6)
         np.testing.assert_allclose(one.pooled, result["pooled"], rtol=1e-6)
         assert (one.model, one.backend) == ("small", "fake")
-    rows = await client.embed(inputs, layer=1, pooling="cls")
+        assert one.layers == asked.get("layers", [])
+    rows = await client.embed(inputs, **asked)
     np.testing.assert_array_equal(rows, found.pooled)
-    assert (rows.shape, rows.dtype) == ((len(inputs), 128), np.float32)
-
-
-async def test_several_layers(both):
-    client, plain = both
-    asked = {"layers": [2, 0], "ablate": [{"layer": 0, "head": 1}]}
-    found = await client.encode(TEXTS, **asked)
-    expected = await one_by_one(plain, "/encode", TEXTS, **asked)
-    for one, result in zip(found, expected, strict=True):
-        assert one.layers == [2, 0]
-        np.testing.assert_allclose(one.embeddings, result["embeddings"], rtol=1e-6)
-        np.testing.assert_allclose(one.pooled, result["pooled"], rtol=1e-6)
-    rows = await client.embed(TEXTS, **asked)
-    np.testing.assert_array_equal(rows, found.pooled)
-    assert rows.shape == (2, len(TEXTS), 128)
+    shape = (*((2,) if "layers" in asked else ()), len(inputs), 128)
+    assert (rows.shape, rows.dtype) == (shape, np.float32)
 
 
 @pytest.mark.parametrize("name", ["float16", "uint8", "binary"])
@@ -256,27 +251,21 @@ async def test_ranks_of_several_requests_are_those_of_one(artifact):
             await client.rerank("q", "text")
 
 
-async def test_outputs_of_a_sparse_encoder(artifact):
-    async with serving_task(artifact, SPARSE) as plain, client_of(plain) as client:
-        found = await client.encode(FILLED, outputs=["sparse"])
-        expected = await client.embed_sparse(FILLED)
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(one.sparse.indices, other.indices)
-            np.testing.assert_allclose(one.sparse.values, other.values)
-        with pytest.raises(HeadscopeError, match='request it \\(outputs "multivector"\\)'):
-            _ = found[0].multivector
-
-
 async def test_sparse_vectors_and_their_words(artifact):
     async with (
         serving_task(artifact, SPARSE, max_client_batch_size=2) as plain,
         client_of(plain) as client,
     ):
         found = await client.embed_sparse(FILLED)
-        for one, text in zip(found, FILLED, strict=True):
+        encoded = await client.encode(FILLED, outputs=["sparse"])
+        for one, other, text in zip(found, encoded, FILLED, strict=True):
             [expected] = await posted(plain, "/embed_sparse", inputs=text)
             assert one.indices.tolist() == [item["index"] for item in expected]
             np.testing.assert_allclose(one.values, [item["value"] for item in expected])
+            np.testing.assert_array_equal(other.sparse.indices, one.indices)
+            np.testing.assert_allclose(other.sparse.values, one.values)
+        with pytest.raises(HeadscopeError, match='request it \\(outputs "multivector"\\)'):
+            _ = encoded[0].multivector
         assert await client.vocabulary([1, 0]) == ["[unused0]", "[PAD]"]
         assert len(await client.vocabulary()) == artifact.manifest.config.vocab_size
 

@@ -294,14 +294,6 @@ def test_no_vector_of_another_model_than_the_expected_one(ignored):
         assert ("the model b, and" if ignored else "409: a and b") in str(refused.value)
 
 
-def test_no_wait_beyond_the_deadline(kind):
-    service = Service(lambda *_: problem(429, "full", retry_after="30"))
-    started = time.monotonic()
-    with pytest.raises(Overloaded, match="full"):
-        asked(kind, "embed", service, ["7"], timeout=5)
-    assert (len(service.requests), time.monotonic() - started < 5) == (1, True)
-
-
 @pytest.mark.parametrize("error", [httpx.ReadTimeout("slow"), httpx.PoolTimeout("slow")])
 def test_the_deadline_is_told(kind, error):
     def slow(*_):

@@ -129,28 +129,22 @@ def test_without_pandas_the_error_says_what_to_install(one, monkeypatch):
         one.to_pandas()
 
 
-def test_vectors_of_texts_and_tokens():
-    pytest.importorskip("pandas")
-    rows = np.arange(8, dtype=np.float32).reshape(4, 2)
-    one = Encoding(**FIELDS, tensors={"embeddings": rows, "pooled": rows[0]})
-    table = one.to_pandas()
-    assert table.index.tolist() == FIELDS["tokens"]
-    np.testing.assert_array_equal(table.to_numpy(), rows)
-    table = Encodings([one, one]).to_pandas()
-    assert table.index.tolist() == [FIELDS["texts"][0]] * 2
-    np.testing.assert_array_equal(table.to_numpy(), rows[[0, 0]])
-    assert Encodings().to_pandas().empty
-
-
-def test_vectors_of_several_layers():
+def test_vectors_of_texts_and_tokens_by_layer():
     pytest.importorskip("pandas")
     rows = np.arange(16, dtype=np.float32).reshape(2, 4, 2)
-    tensors = {"embeddings": rows, "pooled": rows[:, 0]}
-    one = Encoding(**FIELDS, tensors=tensors, layers=[6, 0])
+    one = Encoding(**FIELDS, tensors={"embeddings": rows[0], "pooled": rows[0, 0]})
     table = one.to_pandas()
-    assert table.shape == (8, 2)
-    np.testing.assert_array_equal(table.loc[0].to_numpy(), rows[1])
-    np.testing.assert_array_equal(Encodings([one]).to_pandas().loc[6].to_numpy(), rows[0, :1])
+    assert table.index.tolist() == FIELDS["tokens"]
+    np.testing.assert_array_equal(table.to_numpy(), rows[0])
+    table = Encodings([one, one]).to_pandas()
+    assert table.index.tolist() == [FIELDS["texts"][0]] * 2
+    np.testing.assert_array_equal(table.to_numpy(), rows[0, [0, 0]])
+    assert Encodings().to_pandas().empty
+    tensors = {"embeddings": rows, "pooled": rows[:, 0]}
+    several = Encoding(**FIELDS, tensors=tensors, layers=[6, 0])
+    np.testing.assert_array_equal(several.to_pandas().loc[0].to_numpy(), rows[1])
+    table = Encodings([several]).to_pandas()
+    np.testing.assert_array_equal(table.loc[6].to_numpy(), rows[0, :1])
 
 
 def test_maps_and_scores_have_their_tokens():

@@ -227,13 +227,6 @@ def test_a_reply_of_one_input_that_is_too_large_is_its_error(kind):
     assert isinstance(found[1], TooLarge)
 
 
-def test_a_list_of_which_all_are_refused(kind):
-    service = refusing(*TEXTS)
-    found = asked(kind, "encode", service, TEXTS[:3], fields={"on_error": "return"})
-    assert [one.index for one in found] == [0, 1, 2]
-    assert asked_for(service) == ["012", "1", "2"]
-
-
 def test_of_many_that_are_refused_few_are_sent_often(kind):
     """Each input is sent about log₂ n times, and each extra request isolates one error."""
     bad = [str(i) for i in range(100, 164)]

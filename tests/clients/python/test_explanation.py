@@ -56,18 +56,6 @@ def test_the_largest_shares_of_words():
     assert read.occlusion is None
 
 
-def test_losses_and_matches_are_read():
-    found = result(
-        occlusion=[[0.1] * 6, [0.2] * 4],
-        matches=[{"query": 1, "document": 2, "score": 0.5}],
-        heads=[[0.25, -0.5, 1.0]],
-    )
-    (read,) = explanation.read_explanations(content(found), [[ONE, OTHER]])
-    assert [len(losses) for losses in read.occlusion] == [6, 4]
-    assert read.matches == (explanation.TokenMatch(1, 2, 0.5),)
-    assert read.heads.tolist() == [[0.25, -0.5, 1.0]]
-
-
 def test_values_that_were_not_computed_are_nan():
     one = {"start": 4, "end": 13, "tokens": [2, 3, 4]}
     spans = [[one], [{"start": 0, "end": 1, "tokens": [1]}]]
@@ -89,15 +77,14 @@ def test_values_that_were_not_computed_are_nan():
     assert np.isnan(read.heads[0, 1])
     with pytest.raises(HeadscopeError, match="the deadline passed before the decomposition"):
         read.top_pairs(method="decomposition")
-    call = explanation.explain([(ONE, OTHER)], include=["occlusion"], spans="words", top=3)
-    assert call.body == {"include": ["occlusion"], "spans": "words", "top": 3}
 
 
 def test_pairs_alone_are_asked_for():
     with pytest.raises(TypeError, match=r"inputs\[0\] is not a pair of texts or pictures"):
         explanation.explain(["a text"])
-    call = explanation.explain([(ONE, OTHER)], include=["occlusion"])
-    assert (call.path, call.body) == ("/explain", {"include": ["occlusion"]})
+    call = explanation.explain([(ONE, OTHER)], include=["occlusion"], spans="words", top=3)
+    body = {"include": ["occlusion"], "spans": "words", "top": 3}
+    assert (call.path, call.body) == ("/explain", body)
     info = read_info(INFO | {"layers": 6, "heads": 12})
     more = explanation.explain([(ONE, OTHER)], include=["occlusion", "heads"])
     assert more.weigh(100, info) >= call.weigh(100, info) + 72 * 10
@@ -165,6 +152,8 @@ def spans(page: Page) -> dict[str, float]:
 
 def test_what_each_token_is_worth():
     found = explained(pairs=PAIRS.tolist(), occlusion=OCCLUSION, matches=MATCHES)
+    assert [len(losses) for losses in found.occlusion] == [6, 4]
+    assert found.matches[0] == explanation.TokenMatch(1, 2, 0.25)
     values = found.token_values()
     assert [*values] == ["pairs", "occlusion", "matches"]
     np.testing.assert_allclose(values["pairs"][0], PAIRS.sum(axis=1))

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from headscope import AsyncClient, Client, InvalidReply, Refused, TextWarning, Warnings
+from headscope import Client, InvalidReply, Refused, TextWarning, Warnings
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from tests.clients.python.fake import INFO, client_of
+from tests.clients.python.fake import INFO, asked, client_of
 from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio
@@ -78,15 +78,12 @@ async def test_a_text_that_is_refused_has_its_error_in_its_place(artifact):
 def service(**headers):
     """Return a service whose every reply has these headers."""
     sent = {f"x-{name.replace('_', '-')}": value for name, value in headers.items()}
-
-    def answer(request):
-        return httpx.Response(200, headers=sent, json=INFO)
-
-    return httpx.MockTransport(answer)
+    return lambda request: httpx.Response(200, headers=sent, json=INFO)
 
 
 def test_replies_are_counted_and_each_kind_is_warned_of_once():
-    with Client("http://there", transport=service(truncated="2", prompt_missing="1")) as client:
+    transport = httpx.MockTransport(service(truncated="2", prompt_missing="1"))
+    with Client("http://there", transport=transport) as client:
         with pytest.warns(TextWarning) as reported:
             client.info()
         assert sorted(str(one.message).split(";")[0] for one in reported) == [
@@ -98,20 +95,10 @@ def test_replies_are_counted_and_each_kind_is_warned_of_once():
         assert client.warnings == Warnings(truncated=4, prompt_missing=2, unknown_tokens=0)
 
 
-async def test_the_other_client_counts_too():
-    async with AsyncClient("http://there", transport=service(unknown_tokens="1")) as client:
-        with pytest.warns(TextWarning, match="1 text was computed with more than a tenth"):
-            await client.info()
-        assert client.warnings == Warnings(unknown_tokens=1)
-
-
-def test_nothing_is_counted_without_headers():
-    with Client("http://there", transport=service()) as client:
-        client.info()
-        assert client.warnings == Warnings()
-
-
-def test_a_header_that_is_no_number_is_not_of_this_service():
-    there = service(truncated="some")
-    with Client("http://there", transport=there) as client, pytest.raises(InvalidReply):
-        client.info()
+def test_both_clients_warn_and_only_of_headers(kind):
+    with pytest.warns(TextWarning, match="1 text was computed with more than a tenth"):
+        asked(kind, "info", service(unknown_tokens="1"))
+    with warnings.catch_warnings(action="error"):
+        asked(kind, "info", service())
+    with pytest.raises(InvalidReply):
+        asked(kind, "info", service(truncated="some"))
