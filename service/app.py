@@ -16,10 +16,9 @@ from service.engines.contract import Engine
 from service.health.readiness import Answers, Peers
 from service.http.admission import Admission
 from service.http.exchange import Application, Bodies, ExchangeMiddleware, cors_of
-from service.models.banner import banner
 from service.models.build import build_state
 from service.models.state import ServiceState
-from service.models.table import Models
+from service.models.table import Models, banner
 from service.settings import Settings
 from service.system.budget import releasing
 from service.system.distribution import TRACING, require, version

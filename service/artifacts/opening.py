@@ -70,9 +70,7 @@ def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Ar
 def open_source(settings: Settings, source: Source) -> Artifact | None:
     """Open a version of a model repository; return None if it is to be exported first.
 
-    Raises:
-        ModelError, ValueError: as for `open_artifact`.
-
+    Errors are as for `open_artifact`.
     """
     single = _of_source(settings, source)
     try:
@@ -295,11 +293,6 @@ def check_memory(checkpoint: Path, name: str) -> None:
     """Raise an error if the machine has less memory than the export of a checkpoint takes.
 
     Weights are converted, exported and verified on the host, whatever device serves them.
-
-    Raises:
-        ConfigError: the config cannot be read.
-        CheckpointError: the export takes more memory than is available.
-
     """
     count = weight_count(checkpoint)
     needed, available = BASE_BYTES + WEIGHT_BYTES * count, machine.available_memory()

@@ -12,10 +12,6 @@ def precision_note(precision: Precision, provider: str | None = None) -> str | N
     """Return a note if the processor lacks fast instructions for a precision, else None.
 
     `provider` is None if it is not known yet.
-
-    Raises:
-        ModelError: the precision's runtime is not installed.
-
     """
     if precision == "fp16" and provider == _CPU:
         return "fp16 is for a GPU: on this processor fp32 is likely faster"

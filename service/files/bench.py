@@ -26,9 +26,8 @@ from service.artifacts.opening import open_artifact
 from service.artifacts.precision import precision_note
 from service.engines.contract import Floats
 from service.engines.onnx import CUDA, OnnxEngine
-from service.files.encoder import Refused
 from service.files.local import LocalEncoder
-from service.files.options import Array, Encoding
+from service.files.options import Array, Encoding, Refused
 from service.settings import Settings
 
 MIN_SPEEDUP = 1.05
@@ -52,13 +51,7 @@ class Measured(NamedTuple):
 
 
 def open_precisions(settings: Settings, progress: Progress) -> list[Artifact]:
-    """Open a model's exports in the precisions that may be the fastest here, fp32 first.
-
-    Raises:
-        ModelError: fp32 cannot be exported, or a file cannot be written.
-        ValueError: the exporter is not installed.
-
-    """
+    """Open a model's exports in the precisions that may be the fastest here, fp32 first."""
 
     def opened(precision: Precision) -> Artifact:
         changed = {"precision": precision, "allow_unverified": True}  # the table has the verdict
@@ -84,11 +77,6 @@ def measure(artifacts: Sequence[Artifact], settings: Settings, pairs: Pairs) -> 
     """Time artifacts in turn on the pairs' sentences, or on typical texts, and rank the pairs.
 
     All artifacts are loaded together, and each uses all cores.
-
-    Raises:
-        ModelError: an artifact cannot be loaded, or the device does not exist.
-        ValueError: an artifact encodes pictures, or a text is too long.
-
     """
     from model.export.calibration import TEXTS
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
-from service.files.encoder import PICTURE, Refused
-from service.files.options import Encoding, UsageError
+from service.files.options import PICTURE, Encoding, Refused, UsageError
 from service.files.pictures import read_picture
 from service.files.text_arrays import ChunksPlan, FilePlan, VectorsPlan, plan_of
 from service.inference.tokenization.inputs import Picture
@@ -40,8 +39,7 @@ from model.runtimes.capabilities import (
 )
 from service.engines.contract import Engine, Output, Task
 from service.errors import NotExported
-from service.files.encoder import Outcome, Pending, batches_by_length
-from service.files.options import Kind
+from service.files.options import Kind, Outcome, Pending, batches_by_length
 from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
 from service.inference.outputs.spans import check_pooling

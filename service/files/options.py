@@ -6,9 +6,10 @@ Notation: S tokens of one text, H hidden size, L layers, N heads, D output featu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,3 +219,48 @@ def joined(kind: Kind, rows: Sequence[int], texts: Sequence[TextArrays]) -> dict
         if field.ragged:
             columns[LENGTHS] = np.array([len(array) for array in arrays], np.int64)
     return columns
+
+
+PICTURE = "the picture"
+"""Name of a picture in errors of this process."""
+
+
+class Refused(NamedTuple):
+    """Rejection of a text that does not fit the model."""
+
+    problem: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Refused:
+        """Return the rejection that an error about one text describes, in terms of the command."""
+        return cls(str(error).replace("inputs[0]", "the text").replace("`truncate`", "--truncate"))
+
+    @classmethod
+    def of_picture(cls, error: Exception) -> Refused:
+        """Return the rejection that an error about one picture describes."""
+        problem = str(error).replace("set `first_frame` to true", "pass --first-frame")
+        for name in (f"{PICTURE}: ", "inputs[0].image: ", "inputs[0]: "):
+            problem = problem.removeprefix(name)
+        return cls(problem)
+
+
+Outcome = TextArrays | Refused
+"""Arrays of a text, or its rejection."""
+Pending = list[Future[list[tuple[int, Outcome]]]]
+"""Batches of a window; each resolves to the texts' indices in the window and their outcomes."""
+
+
+def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+    """Group the indices of texts by length, with at most `most_tokens` tokens in each group.
+
+    A longer text is a group of its own.
+    """
+    batches: list[list[int]] = [[]]
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches[-1] and tokens + lengths[index] > most_tokens:
+            batches.append([])
+            tokens = 0
+        batches[-1].append(index)
+        tokens += lengths[index]
+    return batches

@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from service.files.encoder import Refused
-from service.files.options import UsageError
+from service.files.options import Refused, UsageError
 from service.files.rows import Row, Source
 
 ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".jfif", ".webp", ".gif", ".bmp"})

@@ -22,8 +22,18 @@ from service.files.connection import (
     RefusedRequest,
     ServiceFailure,
 )
-from service.files.encoder import Outcome, Pending, Refused, batches_by_length
-from service.files.options import FIELDS, Array, Encoding, Kind, TextArrays, UsageError
+from service.files.options import (
+    FIELDS,
+    Array,
+    Encoding,
+    Kind,
+    Outcome,
+    Pending,
+    Refused,
+    TextArrays,
+    UsageError,
+    batches_by_length,
+)
 from service.files.pictures import read_picture
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER

@@ -20,10 +20,18 @@ from tqdm import tqdm
 from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
-from service.files.encoder import Outcome, Pending, Refused
 from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
 from service.files.local import LocalEncoder
-from service.files.options import FIELDS, FINGERPRINT, FileOptions, UsageError, joined
+from service.files.options import (
+    FIELDS,
+    FINGERPRINT,
+    FileOptions,
+    Outcome,
+    Pending,
+    Refused,
+    UsageError,
+    joined,
+)
 from service.files.outputs import (
     importance_table,
     write_jsonl,

@@ -19,8 +19,7 @@ from model.numerics.late_interaction import ROLES
 from model.numerics.quantization import FLOAT32
 from service.engines.contract import Floats, MapsTask, Output, Task, TextTask
 from service.errors import InputTooLong, NoTaskHead, Unprocessable
-from service.files.encoder import Refused, batches_by_length
-from service.files.options import Encoding, TextArrays, UsageError
+from service.files.options import Encoding, Refused, TextArrays, UsageError, batches_by_length
 from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
 from service.inference.encoding import EncodeOptions

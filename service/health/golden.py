@@ -28,11 +28,6 @@ class GoldenCheck:
         The engine computes all texts in one batch, while PyTorch computed them one by one. An
         engine without a model only has to answer. Static embeddings and artifacts that failed
         their verification are not checked, and tensors of a use that failed are not compared.
-
-        Raises:
-            VerificationError: a tensor exceeds the precision's tolerance; the message names it.
-            ServiceError: the engine failed.
-
         """
         if not (self._texts and self._manifest.verification.passed):
             return

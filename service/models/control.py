@@ -16,8 +16,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from model.errors import ModelError
 from service.artifacts.repository import Source, Target
@@ -176,12 +178,7 @@ class ModelControl:
         return unloaded
 
     def alias(self, alias: str, target: Target | None) -> None:
-        """Set the target of an alias; None removes it.
-
-        Raises:
-            Unprocessable: the service has several workers.
-
-        """
+        """Set the target of an alias; None removes it."""
         self._require_one_worker()
         self.models.alias(alias, target)
 
@@ -213,15 +210,7 @@ class ModelControl:
         return Loaded(model, seconds, old.version if old and old is not model else None)
 
     async def _prepare(self, target: Target, *, may_export: bool) -> ServedModel:
-        """Start a version that gets no requests yet; return it, or the loaded one.
-
-        Raises:
-            Forbidden: it has to be exported, and that is not allowed.
-            UnknownModel: the repository has no such model or version.
-            ModelNotLoadable: it cannot be opened, or fails its golden texts.
-            InsufficientMemory: it does not fit into the budget.
-
-        """
+        """Start a version that gets no requests yet; return it, or the loaded one."""
         try:
             source = await asyncio.to_thread(self.setup.repository.find, target)
         except OSError as error:
@@ -246,3 +235,64 @@ def _unreadable(error: OSError) -> ModelNotLoadable:
     """Return the error of a repository; only the log has its folder."""
     _log.error("the model repository cannot be read: %s", error)
     return ModelNotLoadable("the model repository cannot be read: the service's log has the reason")
+
+
+State = Literal["serving", "loaded", "loading", "draining", "available", "failed"]
+
+
+@dataclass(frozen=True)
+class VersionState:
+    """State of a version of a model."""
+
+    name: str
+    version: str
+    state: State
+    """`serving` is the version of requests for the bare name, `loaded` answers to NAME@VERSION,
+    `draining` finishes its last requests, `available` can be loaded."""
+    reason: str | None = None
+    """Reason of the last failed load."""
+    fingerprint: str | None = None
+    """Fingerprint of a loaded version."""
+    requests: int = 0
+    """Number of requests that a loaded version answers now."""
+    memory_bytes: int | None = None
+    """Memory of a loaded version: measured, or predicted for a model of the start."""
+    pinned: bool = False
+    """Whether the version is never unloaded to make room."""
+
+
+def versions(control: ModelControl, sources: Sequence[Source]) -> list[VersionState]:
+    """Return the state of all versions, sorted as the repository sorts them."""
+    models = control.models
+    keys = [(source.name, source.version) for source in sources]
+    loaded = {(model.name, model.version): model for model in models}
+    states = []
+    for name, version in dict.fromkeys([*keys, *loaded]):
+        target = Target(name, version)
+        if model := loaded.get((name, version)):
+            current = models.find(Target(name)) is model
+            states.append(_loaded(control, model, "serving" if current else "loaded"))
+        elif target in control.loads:
+            states.append(VersionState(name, version, "loading"))
+        else:
+            reason = control.failure(target)
+            state: State = "failed" if reason else "available"
+            states.append(VersionState(name, version, state, reason or None))
+    return states + [_loaded(control, model, "draining") for model in control.loader.draining]
+
+
+def of_name(states: Iterable[VersionState], name: str) -> list[VersionState]:
+    """Return the states of the versions of a model."""
+    return [state for state in states if state.name == name]
+
+
+def _loaded(control: ModelControl, model: ServedModel, state: State) -> VersionState:
+    return VersionState(
+        model.name,
+        model.version,
+        state,
+        fingerprint=model.fingerprint,
+        requests=model.uses.count,
+        memory_bytes=control.loader.budget.of(model.artifact, model.settings),
+        pinned=model.name in control.setup.pinned,
+    )

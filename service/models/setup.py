@@ -130,12 +130,7 @@ def unique_names(models: Sequence[tuple[str, str]], given: Sequence[str] = ()) -
 
 
 def check_names(settings: Settings) -> None:
-    """Check the names of all models to serve before any is exported.
-
-    Raises:
-        ValueError: as for `unique_names`.
-
-    """
+    """Check the names of all models to serve before any is exported."""
     unique_names(list(_named(settings)), given_names(settings))
 
 
@@ -154,10 +149,6 @@ def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[s
     """Return the name of each artifact: its model's name, with the precision if not unique.
 
     `given` has a name for each instead, or none.
-
-    Raises:
-        ValueError: two artifacts have the same name, or a name is not printable.
-
     """
     manifests = [artifact.manifest for artifact in artifacts]
     return unique_names([(manifest.model, manifest.precision) for manifest in manifests], given)

@@ -10,8 +10,7 @@ from typing import Any
 from service.health.readiness import Peers, Readiness
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
-from service.models.control import ModelControl
-from service.models.listing import versions
+from service.models.control import ModelControl, versions
 from service.models.served import ServedModel
 from service.models.table import Models
 from service.scheduler.lanes import BatchLimits

@@ -20,8 +20,8 @@ from uvicorn.server import ServerState
 
 from service.api.dialects import error_response
 from service.http.connection import HttpProtocol
-from service.models.banner import address_line
 from service.models.state import state_of
+from service.models.table import address_line
 from service.process.listener import Listener, ServiceManager
 from service.settings import Settings
 from service.system import resources

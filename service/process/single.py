@@ -24,15 +24,7 @@ def import_web() -> None:
 
 
 def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
-    """Serve until a signal to stop, and return the exit code.
-
-    Raises:
-        ModelError: an artifact cannot be loaded, or the device does not exist.
-        ServiceError: an engine cannot be started.
-        OSError: a port cannot be bound.
-        ValueError: systemd passes something other than a listening socket.
-
-    """
+    """Serve until a signal to stop, and return the exit code."""
     logs.configure(settings.log_level, settings.log_format)
     if sys.__stderr__ is not None:  # the one place for the reason of a SIGBUS or SIGSEGV
         faulthandler.enable(sys.__stderr__, all_threads=False)

@@ -23,7 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from model.artifact.manifest import Artifact
 from service.errors import EngineUnavailable
-from service.models.banner import address_line
+from service.models.table import address_line
 from service.process import folder
 from service.process.channel import (
     ALIVE,
@@ -183,14 +183,7 @@ _log = logging.getLogger("headscope")
 
 
 def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
-    """Serve with `settings.workers` processes until a signal to stop, and return the exit code.
-
-    Raises:
-        ServiceError: the workers cannot be started.
-        OSError: a port cannot be bound.
-        ValueError: systemd passes something other than a listening socket.
-
-    """
+    """Serve with `settings.workers` processes until a signal to stop, and return the exit code."""
     logs.configure(settings.log_level, settings.log_format)
     resources.end_start()
     manager = service_manager()

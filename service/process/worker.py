@@ -131,13 +131,7 @@ class WorkerServer(Server):
 
 
 def application(assignment: Assignment) -> FastAPI:
-    """Create the application of a worker.
-
-    Raises:
-        ModelError: an artifact cannot be loaded, or has changed since the service started.
-        ServiceError: an engine cannot be started.
-
-    """
+    """Create the application of a worker."""
     settings = assignment.settings
     artifacts = [_unchanged(folder, sha256) for folder, sha256 in assignment.artifacts]
     share(assignment.index)

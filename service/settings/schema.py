@@ -52,12 +52,7 @@ def export_environment(settings: Settings) -> dict[str, str]:
 
 
 def file_of(flags: Mapping[str, object]) -> Content | None:
-    """Return the content of the file of settings; None without one.
-
-    Raises:
-        ValueError: the file is invalid.
-
-    """
+    """Return the content of the file of settings; None without one."""
     path = flags.get("config") or os.environ.get("HEADSCOPE_CONFIG")
     return None if path is None else read(Path(str(path)), Settings)
 

@@ -17,7 +17,7 @@ from service.api.wire.admin import admin_errors, documented_body, read_admin
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.route import ApiExchange
 from service.artifacts.repository import Target
-from service.models.listing import State, VersionState, versions
+from service.models.control import State, VersionState, versions
 
 STATES: dict[State, Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]] = {
     "serving": "READY",

@@ -22,8 +22,7 @@ from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import ApiExchange
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
-from service.models.control import ModelControl
-from service.models.listing import VersionState, of_name, versions
+from service.models.control import ModelControl, VersionState, of_name, versions
 from service.models.running_loads import FAILED
 
 MOST_CHARACTERS = 512
@@ -59,7 +58,7 @@ class ModelUpdate(BaseModel):
 
 
 class ModelVersion(BaseModel):
-    """State of a version; see `service.models.listing`."""
+    """State of a version; see `service.models.control`."""
 
     name: str
     version: str

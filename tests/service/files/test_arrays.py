@@ -17,8 +17,7 @@ from model.numerics.late_interaction import LateInteraction
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Output, TextTask
 from service.errors import NoTaskHead
-from service.files.encoder import Refused
-from service.files.options import ROWS, Encoding, UsageError
+from service.files.options import ROWS, Encoding, Refused, UsageError
 from service.files.outputs import importance_table, write_npz, write_safetensors, write_vectors
 from service.files.parts import Part, Skipped, Spec, read_parts, write_part
 from service.files.text_arrays import plan_of

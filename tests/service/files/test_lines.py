@@ -13,9 +13,8 @@ from pyarrow import csv as arrow_csv
 
 from model.artifact.manifest import Artifact
 from service.files import rows as module
-from service.files.encoder import Refused
 from service.files.local import PictureFileReader, TextReader, reader_of
-from service.files.options import FIELDS, Encoding, UsageError, joined, reserved_names
+from service.files.options import FIELDS, Encoding, Refused, UsageError, joined, reserved_names
 from service.files.rows import CsvRecords, InputFailure, JsonLines, TextLines
 from service.inference.attention.statistics import STATISTICS
 from service.inference.pictures import PictureReader

@@ -21,9 +21,8 @@ from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import NoTaskHead
 from service.files import text_arrays
-from service.files.encoder import Outcome, Refused
 from service.files.local import LocalEncoder
-from service.files.options import Encoding, UsageError
+from service.files.options import Encoding, Outcome, Refused, UsageError
 from service.settings import Settings
 from tests.service.api.native.hooked import Hooked
 from tests.service.files.conftest import Encode, FewBatches

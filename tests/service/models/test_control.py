@@ -14,7 +14,7 @@ import pytest
 from model.artifact.manifest import MANIFEST, Artifact
 from service.artifacts.repository import Target
 from service.errors import InsufficientMemory, ModelNotLoaded, UnknownModel
-from service.models.listing import of_name, versions
+from service.models.control import of_name, versions
 from service.models.loading import MEBIBYTE, MemoryBudget, resident_bytes
 from service.models.served import ServedModel, Uses
 from service.models.table import Models
