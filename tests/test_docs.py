@@ -19,9 +19,8 @@ from service.api.native.attention.selection import AttentionRequest
 from service.api.native.encode_request import EncodeRequest
 from service.api.native.explain import ExplainRequest
 from service.api.native.rank import RankRequest
-from service.api.tei.embed_sparse import EmbedSparseRequest
-from service.api.tei.predict import PredictRequest
-from service.api.tei.rerank import RerankRequest
+from service.api.tei.scores import PredictRequest, RerankRequest
+from service.api.tei.vectors import EmbedSparseRequest
 from service.scheduler.call import RefusalReason
 from service.settings import Settings
 from service.telemetry.metrics import Metrics

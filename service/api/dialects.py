@@ -18,7 +18,6 @@ from service.api import (
     dashboard,
     documentation,
     infinity,
-    jina,
     kserve,
     native,
     openai,
@@ -27,13 +26,9 @@ from service.api import (
     tei,
     vllm,
 )
-from service.api.cohere.replies import error_response as cohere_error
-from service.api.infinity.fields import error_response as infinity_error
 from service.api.kserve.errors import error_response as kserve_error
 from service.api.native import verify
-from service.api.openai.models import error_response as openai_error
 from service.api.tei.texts import error_response as tei_error
-from service.api.vllm.fields import error_response as vllm_error
 from service.api.wire.problems import describe_errors, problem_response
 from service.api.wire.route import JsonRoute, bind_model
 from service.errors import ServiceError, Unprocessable
@@ -52,12 +47,12 @@ class Dialect:
 NATIVE = Dialect(native.ROUTERS, problem_response)
 DIALECTS = (
     NATIVE,
-    Dialect([*tei.ROUTERS, shared_paths.router], tei_error),
-    Dialect(openai.ROUTERS, openai_error),
-    Dialect(infinity.ROUTERS, infinity_error),
-    Dialect(cohere.ROUTERS, cohere_error),
-    Dialect(jina.ROUTERS, jina.error_response),
-    Dialect(vllm.ROUTERS, vllm_error),
+    Dialect([*tei.ROUTERS, shared_paths.tei_router], tei_error),
+    Dialect(openai.ROUTERS, openai.error_response),
+    Dialect(infinity.ROUTERS, infinity.error_response),
+    Dialect([*cohere.ROUTERS, shared_paths.cohere_router], cohere.error_response),
+    Dialect([shared_paths.jina_router], cohere.jina_error_response),
+    Dialect(vllm.ROUTERS, vllm.error_response),
     Dialect(kserve.ROUTERS, kserve_error),
     Dialect([operations.router, documentation.router, dashboard.router], problem_response),
 )

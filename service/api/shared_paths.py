@@ -1,6 +1,7 @@
-"""Paths that several dialects share; the fields of the body identify the dialect.
+"""Rerank paths that several dialects share; the fields of the body identify the dialect.
 
 Errors use the format of the body's dialect once it is known, before that of the first dialect.
+vLLM's requests have a field that only vLLM has, such as `truncate_prompt_tokens`.
 """
 
 from __future__ import annotations
@@ -8,34 +9,23 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from service.api.infinity import embeddings as infinity
-from service.api.infinity import fields as infinity_errors
-from service.api.tei import rerank as tei
-from service.api.tei import texts as tei_errors
-from service.api.vllm import score as vllm
-from service.api.wire.reply_headers import Responses
+from service.api import cohere, infinity, vllm
+from service.api.drop_in.forms import errors_of_both
+from service.api.tei import scores as tei
+from service.api.tei.texts import ERRORS as TEI_ERRORS
 from service.api.wire.route import ApiExchange, JsonRoute
 
-router = APIRouter(route_class=JsonRoute, tags=["tasks"])
-_ERRORS: Responses = {
-    **infinity_errors.ERRORS,
-    **tei_errors.ERRORS,
-    **{
-        status: {
-            "description": tei_errors.ERRORS[status]["description"],
-            "model": tei_errors.ErrorResponse | infinity_errors.ErrorResponse,
-        }
-        for status in infinity_errors.ERRORS.keys() & tei_errors.ERRORS.keys()
-    },
-}
+tei_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+cohere_router = APIRouter(route_class=JsonRoute, tags=["cohere"])
+jina_router = APIRouter(route_class=JsonRoute, tags=["jina"])
 
 
-@router.post(
+@tei_router.post(
     "/rerank",
     response_model=None,
     responses={
-        200: {"model": list[tei.Rank] | infinity.RerankReply | vllm.VllmRerankReply},
-        **_ERRORS,
+        200: {"model": list[tei.TeiRank] | infinity.InfinityRerankReply | vllm.VllmRerankReply},
+        **errors_of_both(TEI_ERRORS, infinity.ERRORS),
     },
 )
 async def rerank(
@@ -51,3 +41,43 @@ async def rerank(
     if isinstance(body, infinity.InfinityRerankRequest):
         return await infinity.rerank(body, exchange)
     return await tei.rerank(body, exchange)
+
+
+@cohere_router.post(
+    "/v2/rerank",
+    response_model=None,
+    responses={
+        200: {"model": cohere.RerankReply | vllm.VllmRerankReply},
+        **errors_of_both(cohere.ERRORS, vllm.ERRORS),
+    },
+)
+async def rerank_v2(
+    body: cohere.RankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
+) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut.
+
+    A body with a field that only vLLM has is answered in vLLM's format.
+    """
+    if isinstance(body, vllm.VllmRerankRequest):
+        return await vllm.rerank(body, exchange)
+    return await cohere.rerank(body, exchange)
+
+
+@jina_router.post(
+    "/v1/rerank",
+    response_model=None,
+    responses={
+        200: {"model": cohere.JinaRerankReply | vllm.VllmRerankReply},
+        **errors_of_both(cohere.JINA_ERRORS, vllm.ERRORS),
+    },
+)
+async def rerank_v1(
+    body: cohere.JinaRerankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
+) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut.
+
+    A body with a field that only vLLM has is answered in its format.
+    """
+    if isinstance(body, vllm.VllmRerankRequest):
+        return await vllm.rerank(body, exchange)
+    return await cohere.jina_rerank(body, exchange)

@@ -74,6 +74,7 @@ class Inference:
         tower: Tower | None = None,
     ) -> None:
         """Initialise from an artifact's parts."""
+        self.artifact = artifact
         self.manifest = manifest = artifact.manifest
         self.config = manifest.config
         self.decoder = manifest.decoder
@@ -82,7 +83,7 @@ class Inference:
         self.reader, self.limits = reader, reader.limits
         self.engines = engines
         self.part_costs: dict[str, float] = {}
-        """Measured cost of a decomposition by engine name: see `explanation.towers`."""
+        """Measured cost of a decomposition by engine name: see `explanation.decomposition`."""
         self.tower = tower
         self.plans: dict[Key, tuple[Plan, Options]] = {}
         """Plan and options of tokenisation of earlier requests, by the fields that decide both."""

@@ -46,22 +46,12 @@ class PreparedTexts:
         """Whether a text takes several windows."""
         return 0 < self.window_tokens < max([text.size for text in self.texts])
 
-    def recount(self) -> None:
-        """Count tokens and warnings again after texts were cut below the model's limit."""
-        warnings = self.timings.warnings
-        self.timings.tokens = sum(len(text.input_ids) for text in self.texts)
-        self.timings.warnings = Warnings.of(self.texts, warnings.prompt_missing)
-
     def mark_truncated(self, cut: Sequence[bool]) -> None:
-        """Mark texts as truncated that were cut before tokenisation.
-
-        Args:
-            cut: whether each text was cut.
-
-        """
+        """Mark the texts as truncated that were cut before tokenisation."""
         for text, before in zip(self.texts, cut, strict=True):
             text.truncated = text.truncated or before
-        self.recount()
+        missing = self.timings.warnings.prompt_missing
+        self.timings.warnings = Warnings.of(self.texts, missing)
 
     @property
     def engine(self) -> str:

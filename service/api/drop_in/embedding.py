@@ -5,8 +5,7 @@ Notation: S tokens of one text, H hidden size, D features of a text's vector.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -16,74 +15,25 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from model.numerics.pooling import modes_of
-from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
-from service.api.wire.pictures import Shares, in_order, loaded, together
+from service.api.drop_in.forms import ListForm
+from service.api.wire.media import JSON
+from service.api.wire.pictures import (
+    Shares,
+    in_order,
+    loaded,
+    together,
+)
 from service.api.wire.route import ApiExchange, PartsResponse, caller_of, reserve
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.outputs.field import TextArrays
-from service.inference.outputs.spans import spans_of
 from service.inference.plan import Plan
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
-from service.inference.tokenization.text import Offset
 from service.inference.tokenization.tokenizer import Options
 
-JOINED = "the joined input"
-"""Name of the text of all inputs in error messages."""
-
-
-async def prepare_late_chunks(exchange: ApiExchange, wanted: Embedding) -> PreparedEmbedding:
-    """Tokenise all texts of a request, at least one, as one text, of which each is a span."""
-    if "cls" in modes_of(exchange.model.inference.sentence.pooling):
-        raise Unprocessable(
-            "late_chunking: the model pools the first token, which is in no input: leave it out, "
-            "or ask POST /encode for `spans` with `pooling` mean"
-        )
-    text, spans = joined(wanted.inputs)
-    options = replace(wanted.options, naming=JOINED)
-    prepared = await prepare_embedding(exchange, replace(wanted, inputs=[text], options=options))
-    try:
-        (found,) = await asyncio.to_thread(spans_of, [text], [spans], prepared.texts.texts)
-    except Unprocessable as error:
-        message = str(error).replace("spans[0]", "input").replace("inputs[0]", JOINED)
-        raise Unprocessable(f"late_chunking: {message}") from None
-    prepared.texts.texts[0].spans = found
-    vectors = replace(prepared.plan.options, outputs=("spans",))
-    return replace(prepared, plan=prepared.inference.plan(vectors))
-
-
-def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:
-    """Return the text of all inputs, and the start and end of each in it.
-
-    Raises:
-        Unprocessable: an input is a list of token ids or a picture.
-
-    """
-    parts: list[str] = []
-    spans: list[Offset] = []
-    end = 0
-    for index, given in enumerate(inputs):
-        if isinstance(given, Picture):
-            raise Unprocessable(f"late_chunking: input[{index}] is a picture: leave it out")
-        if not isinstance(given, str):
-            raise Unprocessable(
-                f"late_chunking: input[{index}] is no text: send the texts of token ids"
-            )
-        if parts and given and not (parts[-1][-1:].isspace() or given[0].isspace()):
-            parts.append(" ")
-            end += 1
-        parts.append(given)
-        spans.append((end, end + len(given)))
-        end += len(given)
-    return "".join(parts), spans
-
-
-BASE64_BYTES_PER_FLOAT = 6
-"""Bytes of a float32 in base64, rounded up."""
 _OTHER_TASKS = {
     "sequence_classification": "labels texts or ranks them: ask /predict or /rerank",
     "token_classification": "labels tokens: ask /predict",
@@ -174,17 +124,11 @@ class PreparedEmbedding:
         return Timings.beside([self.texts.timings, self.pictures.timings])
 
     async def encode(self) -> Sequence[TextArrays]:
-        """Return the arrays of each own input; errors as for `vectors`."""
+        """Return the arrays of each own input."""
         return await self.inference.encode(self.texts, self.plan)
 
     async def vectors(self) -> list[Floats]:
-        """Compute the vectors: `[D]` for each input or span, or `[S, H]` for each input's tokens.
-
-        Raises:
-            Overloaded: the queue has no room, or the deadline cannot be met.
-            ServiceError: the engine failed.
-
-        """
+        """Compute the vectors: `[D]` of each input or span, or `[S, H]` of each input's tokens."""
         if self.pictures is None:
             encodings = await self.encode()
         else:
@@ -195,29 +139,6 @@ class PreparedEmbedding:
         if name == "span_vectors":
             return [vector for own in encodings for vector in own[name]]
         return [np.ascontiguousarray(own[name]) for own in encodings]
-
-
-@dataclass(frozen=True)
-class ListForm:
-    """JSON format of a list of vectors in one dialect."""
-
-    opening: bytes
-    item: Callable[[int, Floats], Iterable[Part]]
-    """Function from the index of a text and its vector to their item in the list."""
-    closing: Callable[[Timings], bytes]
-    item_bytes: int = 1
-    """Predicted bytes of an item, without its vector."""
-    float_bytes: float = JSON_BYTES_PER_FLOAT
-    """Predicted bytes of each feature."""
-
-    def pieces(self, vectors: Sequence[Floats], timings: Timings) -> Unwritten:
-        """Yield the JSON reply."""
-        yield self.opening
-        for number, vector in enumerate(vectors):
-            if number:
-                yield b","
-            yield from self.item(number, vector)
-        yield self.closing(timings)
 
 
 def check_embedder(inference: Inference) -> None:
@@ -233,17 +154,18 @@ def check_given(inputs: Sequence[Input], field: str) -> None:
     """Reject an empty list of inputs, and inputs without a character or token id.
 
     Pictures are not checked: their files may not be decoded yet.
-
-    Args:
-        inputs: inputs of the request.
-        field: name of the inputs' field, for the error.
-
     """
     if not inputs:
         raise EmptyInputs(f"{field}: empty, at least one text is needed")
     for index, given in enumerate(inputs):
         if not isinstance(given, Picture) and not size_of(given):
             raise EmptyInputs(f"{field}[{index}] is empty")
+
+
+def check_cut(inputs: Sequence[Input], max_tokens: int | None, field: str) -> None:
+    """Reject a number of tokens to cut to, of the named field, for pictures alone."""
+    if max_tokens is not None and all(isinstance(given, Picture) for given in inputs):
+        raise Unprocessable(f"{field}: pictures are not cut: leave it out")
 
 
 async def prepare_embedding(exchange: ApiExchange, wanted: Embedding) -> PreparedEmbedding:
@@ -272,18 +194,13 @@ async def _prepare(
     """Read inputs for one encoder; errors as for `prepare_embedding`."""
     plan, reading = _plan(inference, wanted), wanted.options
     if isinstance(wanted.inputs[0], Picture):
-        reading = without_prompts(reading)
+        reading = of_pictures(reading)
     texts = await inference.prepare(wanted.inputs, reading, caller_of(exchange), "encode")
     return PreparedEmbedding(inference, texts, plan)
 
 
 def _plan(inference: Inference, wanted: Embedding) -> Plan:
-    """Return the plan of the vectors, which the model keeps for later requests.
-
-    Raises:
-        Unprocessable: the vectors have fewer features.
-
-    """
+    """Return the plan of the vectors, which the model keeps for later requests."""
     key = ("embedding", wanted.tokens, wanted.dimensions, wanted.normalize)
     if found := inference.plans.get(key):
         return found[0]
@@ -301,36 +218,68 @@ def _plan(inference: Inference, wanted: Embedding) -> Plan:
     return plan
 
 
-def without_prompts(options: Options) -> Options:
-    """Return the options of pictures, which have neither prompts nor tasks."""
-    return replace(options, prompt_name=None, task=None)
+def of_pictures(options: Options) -> Options:
+    """Return the options of pictures, which have neither prompts nor tasks and are not cut."""
+    return replace(options, prompt_name=None, task=None, max_tokens=None)
 
 
 async def embed(exchange: ApiExchange, wanted: Embedding, form: ListForm) -> Response:
-    """Tokenise a request's inputs, and reply with their vectors in a dialect's format.
-
-    Raises:
-        Unprocessable: as `prepare_embedding` raises it.
-        ReplyTooLarge: the reply would exceed the limit of a reply.
-        Overloaded: as `prepare_embedding` raises it, or replies in flight leave too few bytes.
-        ServiceError: the engine failed.
-
-    """
+    """Tokenise a request's inputs, and reply with their vectors in a dialect's format."""
     return await answer(exchange, await prepare_embedding(exchange, wanted), form)
 
 
 async def answer(exchange: ApiExchange, prepared: PreparedEmbedding, form: ListForm) -> Response:
-    """Compute the vectors of tokenised inputs, and reply in a dialect's format.
-
-    Raises:
-        ReplyTooLarge: the reply would exceed the limit of a reply.
-        Overloaded: the queue has no room, or replies in flight leave too few bytes.
-        ServiceError: the engine failed.
-
-    """
-    size = prepared.nbytes(form.float_bytes)
-    size += form.item_bytes * prepared.count
+    """Compute the vectors of tokenised inputs, and reply in a dialect's format."""
+    size = prepared.nbytes(form.form.feature_bytes) + form.item_bytes * prepared.count
     reserve(exchange, size)
     vectors = await prepared.vectors()
     timings = prepared.timings
     return PartsResponse([form.pieces(vectors, timings)], JSON, timings)
+
+
+_QUERY = ("search_query", "query", "retrieval.query")
+_DOCUMENT = ("search_document", "document", "passage", "corpus", "retrieval.passage")
+PROMPTS: Mapping[str, tuple[str, ...]] = {
+    "search_query": _QUERY,
+    "search_document": _DOCUMENT,
+    "classification": ("classification",),
+    "clustering": ("clustering", "separation"),
+    "query": _QUERY,
+    "document": _DOCUMENT,
+    "retrieval.query": ("retrieval.query", *_QUERY),
+    "retrieval.passage": ("retrieval.passage", *_DOCUMENT),
+    "text-matching": ("text-matching",),
+    "separation": ("separation", "clustering"),
+}
+"""Input type of Cohere or Jina → names of the prompt in a checkpoint, best first."""
+
+
+def without_prompt(inference: Inference) -> str | None:
+    """Return the `prompt_name` that disables the default prompt, for dialects without prompts."""
+    return None if inference.sentence.default_prompt_name is None else ""
+
+
+def known_prompt(inference: Inference, kind: str) -> str | None:
+    """Return the name of the checkpoint's prompt for an input type; None if it has none."""
+    return next(
+        (name for name in PROMPTS.get(kind, ()) if name in inference.sentence.prompts), None
+    )
+
+
+def prompt_for(inference: Inference, kind: str | None, field: str) -> str | None:
+    """Return the name of the prompt for an input type of `PROMPTS`, or the checkpoint's own name.
+
+    Return None without an input type, or if the checkpoint has no prompt for it. `field` names the
+    request's field in errors.
+    """
+    prompts = inference.sentence.prompts
+    if kind is None or kind in prompts:
+        return kind
+    found = known_prompt(inference, kind)
+    if found is None and inference.sentence.tasks:
+        known = ", ".join(inference.sentence.tasks)
+        raise Unprocessable(f"{field}: this model has no task for it; its tasks are {known}")
+    if kind not in PROMPTS:
+        known = ", ".join([*PROMPTS, *sorted(prompts)])
+        raise Unprocessable(f"{field}: unknown; it is one of {known}")
+    return found

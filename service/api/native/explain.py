@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field, PlainValidator
@@ -16,13 +16,12 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from model.artifact.manifest import TASK_WEIGHTS
 from model.numerics.pooling import PoolingName
 from model.numerics.task_head import TaskConfig, TaskKind
-from model.runtimes.capabilities import lacking_weights
 from service.api.native.explain_forms import (
     MATCH_BYTES,
     ExplainReply,
+    PairMatches,
     explain_json,
     explain_safetensors,
     matches_bytes,
@@ -50,15 +49,17 @@ from service.api.wire.route import (
     reserve,
     wants_safetensors,
 )
-from service.errors import NoEmbeddings, NotExported, Unprocessable
+from service.engines.contract import Output
+from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.explanation.cost import Side, fitting_pair
+from service.inference.explanation.cost import ExplainOptions, Side, fitting_pair
 from service.inference.explanation.decomposition import check_memory
-from service.inference.explanation.explanation import Explainer
-from service.inference.explanation.spans import ExplainOptions, SpanKind, check_explainable
-from service.inference.explanation.token_matches import LateMatcher, SparseMatcher, prepare_matcher
-from service.inference.explanation.towers import Tower
+from service.inference.explanation.explanation import Explainer, Tower, check_explainable
+from service.inference.explanation.spans import SpanKind
+from service.inference.ranking.choice import RankTexts, scorer_of
+from service.inference.ranking.ranker import each_document
+from service.inference.ranking.scorers import SeparateScorer
 from service.inference.tokenization.inputs import Input, Picture
 from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
@@ -227,40 +228,43 @@ async def explained_by_matches(
         )
     if wants_safetensors(exchange):
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
-    matcher = await matcher_of(body, exchange, task)
-    size = matches_bytes(matcher.texts)
-    held = size + matcher.vector_bytes
-    check_size(exchange, held, FEWER)
-    reserve(exchange, size, held=held, advice=None)
-    pairs = await matcher.matches()
-    matched = MATCH_BYTES * sum(len(pair.matches) for pair in pairs)
-    check_size(exchange, matched, FEWER)
-    header = Header(exchange.model.name, matcher.engine, {}, matcher.timings.warnings)
-    parts = await asyncio.to_thread(matches_json, header, matcher.texts, pairs)
-    return PartsResponse(parts, JSON, matcher.timings)
-
-
-async def matcher_of(
-    body: ExplainRequest, exchange: ApiExchange, task: TaskConfig
-) -> LateMatcher | SparseMatcher:
-    """Tokenise the pairs of a request to a sparse encoder or a late-interaction model."""
-    model, caller = exchange.model, caller_of(exchange)
-    if task.late is not None:
-        if body.prompt_name is not None:
-            raise Unprocessable(
-                "prompt_name is not for this model: the first text of a pair is a query, the "
-                "second a document"
-            )
-        return await prepare_matcher(
-            model.inference, task.late, body.sides, body.options, caller, body.backend
+    if task.late is not None and body.prompt_name is not None:
+        raise Unprocessable(
+            "prompt_name is not for this model: the first text of a pair is a query, the second a "
+            "document"
         )
-    manifest = model.artifact.manifest
-    if message := lacking_weights(manifest, "the explanation of a sparse match"):
-        raise NotExported(message)
-    sides = await prepare(body, [model.inference] * 2, caller)
-    prepared = joined(*sides)
-    weights = model.artifact.path(TASK_WEIGHTS)
-    return SparseMatcher(prepared, task, weights, model.inference.config)
+    scorer = await matching_scorer(body, exchange)
+    numbers = range(len(scorer.documents.texts))
+    texts = [text for n in numbers for text in (scorer.whole_query(n), scorer.document(n))]
+    size = matches_bytes(texts)
+    held = size + scorer.query_bytes
+    check_size(exchange, held, FEWER)
+
+    def read(number: int, output: Output) -> PairMatches:
+        return PairMatches(scorer.score(number, output), scorer.matches(number, output))
+
+    reserve(exchange, size, held=held, advice=None)
+    found = await each_document(scorer, "attention", scorer.documents.caller, read)
+    pairs = [found[number] for number in numbers]
+    check_size(exchange, MATCH_BYTES * sum(len(pair.matches) for pair in pairs), FEWER)
+    timings = scorer.timings
+    header = Header(exchange.model.name, scorer.documents.engine, {}, timings.warnings)
+    mean = scorer.scoring == "meanmaxsim"
+    parts = await asyncio.to_thread(matches_json, header, texts, pairs, mean=mean)
+    return PartsResponse(parts, JSON, timings)
+
+
+async def matching_scorer(body: ExplainRequest, exchange: ApiExchange) -> SeparateScorer[Any]:
+    """Tokenise the pairs of a request to a sparse encoder or a late-interaction model."""
+    body = await with_pictures(body, exchange)  # refuses pictures, as these models read texts
+    queries, documents = ([text for text in side if isinstance(text, str)] for side in body.sides)
+    names = "inputs[{}][0]", "inputs[{}][1]"
+    prompts = body.prompt_name, body.prompt_name
+    texts = RankTexts(queries, documents, body.options, prompts, names, explains=True)
+    caller = caller_of(exchange)
+    scorer = await scorer_of(exchange.model.inference, texts, caller, body.backend)
+    assert isinstance(scorer, SeparateScorer)  # noqa: S101 - of one of the kinds in MATCHED
+    return scorer
 
 
 def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:

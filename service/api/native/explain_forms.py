@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -19,9 +20,10 @@ from service.api.native.texts import Header, metadata, text_fields, text_tensors
 from service.api.wire.json_pieces import object_pieces, safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.reply_headers import WarnedReply
-from service.inference.explanation.cost import Side
-from service.inference.explanation.spans import Block, ExplainOptions, PairExplanation
-from service.inference.explanation.token_matches import PairMatches
+from service.inference.explanation.cost import ExplainOptions, Side
+from service.inference.explanation.explanation import PairExplanation
+from service.inference.explanation.spans import Block
+from service.inference.ranking.scorers import MatchedToken
 from service.inference.tokenization.text import Text
 
 TOKEN_BYTES = 64
@@ -75,11 +77,30 @@ def explain_json(
     return [_pair_pieces(header, texts, [_fields(pair) for pair in pairs])]
 
 
+class PairMatches(NamedTuple):
+    """A similarity, and the products that sum to it or whose mean it is."""
+
+    similarity: float
+    matches: Sequence[MatchedToken]
+
+
 def matches_json(
-    header: Header, texts: Sequence[Text], pairs: Sequence[PairMatches]
+    header: Header, texts: Sequence[Text], pairs: Sequence[PairMatches], *, mean: bool
 ) -> Sequence[Part | Unwritten]:
     """Return the JSON reply of a sparse encoder or a late-interaction model."""
-    return [_pair_pieces(header, texts, [pair.fields() for pair in pairs])]
+    return [_pair_pieces(header, texts, [match_fields(pair, mean=mean) for pair in pairs])]
+
+
+def match_fields(pair: PairMatches, *, mean: bool) -> dict[str, object]:
+    """Return the fields of a pair, with |sum or mean of the products − similarity|."""
+    similarity, matches = pair
+    total = sum(match.score for match in matches) / (len(matches) if mean and matches else 1)
+    named = [match._asdict() for match in matches]
+    return {
+        "similarity": similarity,
+        "matches": [{name: n for name, n in each.items() if n is not None} for each in named],
+        "completeness_error": abs(total - similarity) if matches else 0.0,
+    }
 
 
 def _pair_pieces(

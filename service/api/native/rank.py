@@ -14,9 +14,9 @@ from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
-from service.api.drop_in.prompts import known_prompt
-from service.api.drop_in.ranking import ScoreWeights, weighted_task
-from service.api.native.rank_replies import RankReply, rank_content, used_prompts
+from service.api.drop_in.embedding import known_prompt
+from service.api.drop_in.scores import ScoreWeights
+from service.api.native.rank_replies import RankReply, prompt_fields, rank_content
 from service.api.native.texts import (
     TEXT_BYTES,
     TOKEN_BYTES,
@@ -36,10 +36,15 @@ from service.api.wire.route import (
 )
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
-from service.inference.ranking.choice import RankTexts, ScorerFactory, check_rankable, prompt_names
-from service.inference.ranking.left_out import LeftOutSpans
-from service.inference.ranking.ranker import ExplainKind, Ranker, RankOptions
-from service.inference.tasks.hybrid import HybridWeights
+from service.inference.ranking.choice import (
+    RankTexts,
+    check_rankable,
+    scorer_of,
+    separate_prompts,
+    used_prompts,
+)
+from service.inference.ranking.ranker import ExplainKind, Ranker, RankOptions, unseen_of
+from service.inference.tokenization.text import Offset
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
@@ -139,8 +144,8 @@ class RankRequest(ModelRequest, StrictRequest):
         return RankOptions(self.explain, self.top_n, compare, words)
 
     @property
-    def left_out(self) -> LeftOutSpans | None:
-        """Spans to leave out of the texts."""
+    def left_out(self) -> tuple[list[Offset], list[list[Offset]]] | None:
+        """Spans to leave out of the query, and of each document."""
         given = self.query_without or [], *(self.documents_without or [])
         of_query, *of_documents = ([(start, end) for start, end in spans] for spans in given)
         if self.documents_without and len(of_documents) != len(self.documents):
@@ -148,19 +153,26 @@ class RankRequest(ModelRequest, StrictRequest):
                 f"documents_without has {len(of_documents)} lists, and there are "
                 f"{len(self.documents)} documents: send one list for each"
             )
-        if not of_query and not any(of_documents):
-            return None
-        return LeftOutSpans(self.query, self.documents, of_query, of_documents)
+        return (of_query, of_documents) if of_query or any(of_documents) else None
 
     def texts(self, inference: Inference) -> RankTexts:
-        """Return the texts with their prompts."""
-        given = self.query_prompt_name, self.document_prompt_name
-        sides = zip(given, ("query", "document"), strict=True)
-        query, document = (
-            known_prompt(inference, side) if name is None else name for name, side in sides
-        )
+        """Return the texts with their prompts: the checkpoint's own where the request has none."""
+        prompts = self.query_prompt_name, self.document_prompt_name
+        if separate_prompts(inference):
+            query, document = (
+                known_prompt(inference, side) if name is None else name
+                for name, side in zip(prompts, ("query", "document"), strict=True)
+            )
+            prompts = query, document
         options = Options(self.truncate, self.truncation_direction)
-        return RankTexts(self.query, self.documents, options, given, (query, document))
+        return RankTexts(
+            [self.query],
+            self.documents,
+            options,
+            prompts,
+            explains=self.explain != "none",
+            weights=self.weights.model_dump() if self.weights else None,
+        )
 
 
 @router.post(
@@ -170,20 +182,20 @@ class RankRequest(ModelRequest, StrictRequest):
 )
 async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
     """Rank documents by their scores with a query, and explain why one is above another."""
-    model, caller, options = exchange.model, caller_of(exchange), body.options
-    spans, texts = body.left_out, body.texts(model.inference)
-    if body.weights is not None:
-        weighted_task(model.inference)
-    weights = body.weights.hybrid if body.weights else HybridWeights()
-    factory = ScorerFactory(
-        *(model.inference, model.artifact, caller, body.backend),
-        explains=options.explain != "none",
-        weights=weights,
+    model, caller, options, spans = (
+        exchange.model,
+        caller_of(exchange),
+        body.options,
+        body.left_out,
     )
-    scorer = await factory.scorer(texts)
-    unseen = None if spans is None else await asyncio.to_thread(spans.unseen, scorer)
+    inference, texts = model.inference, body.texts(model.inference)
+    scorer = await scorer_of(inference, texts, caller, body.backend)
+    unseen = None
+    if spans is not None:
+        given = body.query, body.documents
+        unseen = await asyncio.to_thread(unseen_of, scorer, given, *spans)
     ranker = Ranker(scorer, body.documents, options, unseen)
-    prompts = used_prompts(model.inference.sentence, prompt_names(model.inference, texts))
+    prompts = prompt_fields(inference.sentence, used_prompts(inference, texts.prompts))
     size = reply_bytes(ranker, len(orjson.dumps(prompts)))
     reserve(exchange, size, advice=FEWER)
     ranking = await ranker.rank(size)

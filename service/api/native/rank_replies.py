@@ -24,7 +24,7 @@ from service.inference.ranking.contrast import (
     rank_with,
 )
 from service.inference.ranking.ranker import Ranker, Ranking
-from service.inference.ranking.scorer import Method, Scoring
+from service.inference.ranking.scorers import Method, Scoring
 from service.inference.tokenization.text import Text
 
 
@@ -155,12 +155,12 @@ def rank_content(
     shown = ranking.order[: ranker.shown]
     content["results"] = [_result(ranker, ranking, number) for number in shown]
     if ranking.contrast:
-        content["contrast"] = _contrast(ranking.scores, *ranking.contrast)
+        content["contrast"] = _contrast(ranking.scores, ranking.contrast)
     tokens = scorer.timings.tokens
     return content | {"usage": {"inputs": len(ranker.inputs), "tokens": tokens}}
 
 
-def used_prompts(sentence: SentenceConfig, names: Sequence[str | None]) -> dict[str, object]:
+def prompt_fields(sentence: SentenceConfig, names: Sequence[str | None]) -> dict[str, object]:
     """Return the prompts of the query and of the documents, by their names."""
     return {
         side: name and {"name": name, "text": sentence.prompts.get(name)}
@@ -179,10 +179,10 @@ def _tokens(text: Text) -> dict[str, object]:
 
 
 def _result(ranker: Ranker, ranking: Ranking, number: int) -> dict[str, object]:
-    score = ranking.scores[number]
+    score, parts = ranking.documents[number].score, ranking.documents[number].parts
     fields: dict[str, object] = {"index": number, "score": score}
-    if ranking.parts[number] is not None:
-        fields["parts"] = ranking.parts[number]
+    if parts is not None:
+        fields["parts"] = parts
     explained = ranking.tokens.get(number)
     if explained is not None:
         fields |= _tokens(ranker.scorer.document(number)) | {
@@ -194,10 +194,8 @@ def _result(ranker: Ranker, ranking: Ranking, number: int) -> dict[str, object]:
     return fields
 
 
-def _contrast(
-    scores: Sequence[float], first: ComparedDocument, other: ComparedDocument
-) -> dict[str, object]:
-    sides = first, other
+def _contrast(scores: Sequence[float], sides: Sequence[ComparedDocument]) -> dict[str, object]:
+    first, other = sides
     return {
         "documents": [side.number for side in sides],
         "ranks": [rank_with(scores, side.number, side.score) for side in sides],

@@ -1,16 +1,12 @@
-"""Routes in the formats of text-embeddings-inference, and the vocabulary of sparse vectors.
+"""Routes in the formats of text-embeddings-inference, and the vocabulary of sparse vectors."""
 
-`/rerank` is in `service.api.shared_paths`.
-"""
-
-from service.api.tei import embed, embed_sparse, predict, rerank, root, tokenize, vocabulary
+from service.api.tei import scores, tokens, vectors
 
 ROUTERS = (
-    embed.router,
-    embed_sparse.router,
-    rerank.router,
-    predict.router,
-    tokenize.router,
-    root.router,
-    vocabulary.router,
+    vectors.router,
+    vectors.tasks_router,
+    scores.router,
+    scores.tasks_router,
+    tokens.router,
+    tokens.tasks_router,
 )

@@ -19,7 +19,7 @@ from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
 
-class ErrorResponse(BaseModel):
+class TeiError(BaseModel):
     """Message and kind of an error."""
 
     error: str
@@ -33,8 +33,8 @@ def error_response(error: ServiceError, _: str) -> Response:
     return error_reply(error, content, "application/json")
 
 
-ERRORS = problems_in_form(ErrorResponse, without={Unauthorized.status}) | {
-    NoTaskHead.status: {"description": "The model has no such task head", "model": ErrorResponse},
+ERRORS = problems_in_form(TeiError, without={Unauthorized.status}) | {
+    NoTaskHead.status: {"description": "The model has no such task head", "model": TeiError},
     Unauthorized.status: {"description": PROBLEMS[Unauthorized.status]["description"]},
 }
 """Error replies of a route, for the OpenAPI document."""

@@ -16,10 +16,36 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 from model.config.encoder import EncoderConfig
+from model.numerics.pooling import PoolingName
 from service.errors import Unprocessable
 from service.inference.explanation.decomposition import decomposition_tokens
-from service.inference.explanation.spans import ExplainOptions
+from service.inference.explanation.spans import SpanKind
 from service.scheduler.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """Analyses that a caller requests of each pair of texts."""
+
+    layer: int
+    """Hidden state that is pooled, 0 … L."""
+    pooling: PoolingName | None
+    """Pooling mode; the checkpoint's own if None."""
+    pairs: bool
+    """Whether to compute the share of each pair of tokens."""
+    occlusion: bool
+    """Whether to compute the loss of similarity without each span."""
+    decomposition: bool
+    """Whether to compute the share of each pair of input tokens."""
+    heads: bool
+    """Whether to compute the loss of similarity without each head."""
+    spans: SpanKind = "tokens"
+    """Kind of the spans that occlusion masks as a whole."""
+    top: int | None = None
+    """Number of spans of each text to occlude, the most promising first; all if None."""
+    block: int = 1
+    """Patches along the edge of the squares of a picture that occlusion masks as a whole."""
+
 
 WRITING_SHARE, MOST_WRITING_SECONDS = 0.1, 1.0
 """Fraction of a request's time that is reserved for writing the reply, and its maximum."""
@@ -28,23 +54,14 @@ WRITTEN_BYTES = 50_000_000
 
 
 def writing_seconds(seconds: float, reply_bytes: int) -> float:
-    """Return the part of a request's time that is reserved for writing its reply.
-
-    Args:
-        seconds: time until the request's deadline.
-        reply_bytes: predicted bytes of the reply.
-
-    """
+    """Return the part of the `seconds` until a request's deadline that its reply is written in."""
     return min(WRITING_SHARE * seconds, MOST_WRITING_SECONDS) + reply_bytes / WRITTEN_BYTES
 
 
 async def run_until(due: float, works: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run coroutines concurrently, and cancel the unfinished ones when the time is up.
+    """Run coroutines concurrently, and cancel those unfinished at `due`, by `time.monotonic()`.
 
-    Args:
-        due: `time.monotonic()` of the end; infinite for none.
-        works: the coroutines; the first error of one is raised.
-
+    The first error of one is raised.
     """
     running = [asyncio.create_task(work) for work in works]
     seconds = None if due == math.inf else max(0.0, due - time.monotonic())
@@ -92,18 +109,22 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Costs of the requested analyses of each text."""
+class Load:
+    """Work of a request for one encoder."""
 
+    scheduler: Scheduler
+    """Scheduler of the engine that would compute it."""
     options: ExplainOptions
     config: EncoderConfig
     part_cost: float
     """See `decomposition_tokens`."""
+    sides: Sequence[Side]
+    """Texts of all pairs that the encoder encodes, in turn."""
     texts: int = 2
     """Number of texts of each pair that the encoder encodes."""
 
     def work(self, sides: Sequence[Side]) -> Work:
-        """Return the work on the encoder's texts of each pair, in turn."""
+        """Return the work on some texts."""
         options, config = self.options, self.config
         encoded = sum(side.tokens for side in sides)
         heads = config.num_hidden_layers * config.num_attention_heads * options.heads
@@ -117,35 +138,21 @@ class Costs:
         least = encoded + math.ceil(USEFUL_SHARE * passes) + sum(decomposed[: self.texts])
         return Work(encoded + passes + sum(decomposed), least)
 
-
-@dataclass(frozen=True)
-class Load:
-    """Work of a request for one encoder."""
-
-    scheduler: Scheduler
-    """Scheduler of the engine that would compute it."""
-    costs: Costs
-    sides: Sequence[Side]
-    """Texts of all pairs that the encoder encodes."""
-
     def seconds(self, sides: Sequence[Side]) -> float:
         """Return the seconds of the smallest useful part for some texts on an idle service."""
-        return self.scheduler.seconds_alone("attention", self.costs.work(sides).least)
+        return self.scheduler.seconds_alone("attention", self.work(sides).least)
 
 
 def check_time(loads: Sequence[Load], seconds: float) -> list[float]:
-    """Raise if an idle service could not compute the smallest useful part before the deadline.
+    """Return the share of the time that each encoder needs; they compute one after another.
 
-    Args:
-        loads: the work for each encoder; the encoders compute one after another.
-        seconds: time until the deadline.
-
-    Returns:
-        Share of the time that each encoder needs.
+    Raises:
+        Unprocessable: an idle service could not compute the smallest useful part in the seconds
+            until the deadline.
 
     """
     alone = [load.seconds(load.sides) for load in loads]
-    load, options = loads[0], loads[0].costs.options
+    load, options = loads[0], loads[0].options
 
     def advice() -> str:
         sides = [side for own in loads for side in own.sides]
@@ -157,13 +164,9 @@ def check_time(loads: Sequence[Load], seconds: float) -> list[float]:
 
 
 def check_least(alone: float, seconds: float, advice: Callable[[], str]) -> None:
-    """Raise if an idle service could not compute the smallest useful part before the deadline.
+    """Raise if the smallest useful part takes an idle service longer than until the deadline.
 
-    Args:
-        alone: seconds of the smallest useful part on an idle service.
-        seconds: time until the deadline.
-        advice: function that returns how to reduce the work, for the message.
-
+    `advice` returns how to reduce the work, for the message.
     """
     if alone > seconds:
         raise Unprocessable(
@@ -179,12 +182,6 @@ def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:
     A request is refused if less than half of its answer would fit. If even an idle service would
     truncate the answer, half of the idle service's work is enough: the request is never refused
     for good.
-
-    Args:
-        scheduler: the scheduler of the engine that would compute it.
-        work: the work of a request that passed `check_time`.
-        seconds: time until the deadline.
-
     """
     alone = bisect.bisect_right(
         range(1, work.tokens + 1),
@@ -197,14 +194,10 @@ def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:
 def fitting_pair(
     sides: Sequence[Side], options: ExplainOptions, fits: Callable[[Sequence[Side]], bool]
 ) -> str:
-    """Return a sentence with the longest pair of texts that fits.
+    """Return a sentence with the longest pair of texts that fits, unless one is a picture.
 
-    Args:
-        sides: sizes of the texts that do not fit; they determine the number of spans per token. No
-            pair is proposed if one is a picture.
-        options: the requested analyses.
-        fits: whether a pair of texts fits; monotone in the texts' length.
-
+    The texts that do not fit determine the number of spans per token. `fits` is monotone in the
+    texts' length.
     """
     if any(side.picture for side in sides):
         return "a picture always has the same number of tokens"

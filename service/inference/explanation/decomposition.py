@@ -23,6 +23,7 @@ from model.config.encoder import EncoderConfig
 from model.numerics.pooling import PoolingModes, modes_of, pooled_parts
 from service.engines.contract import DecomposeTask, Floats, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge
+from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY, Call
@@ -54,16 +55,9 @@ def decomposition_bytes(tokens: int, config: EncoderConfig) -> int:
 def check_memory(
     texts: Sequence[Text], configs: tuple[EncoderConfig, EncoderConfig], limit: int
 ) -> None:
-    """Raise if the shares of a text would take too much memory.
+    """Raise `ReplyTooLarge` if the shares of a text would take more than `limit` bytes of memory.
 
-    Args:
-        texts: the first and the second text of each pair, in turn.
-        configs: configurations of the encoders of first and of second texts.
-        limit: maximum number of bytes.
-
-    Raises:
-        ReplyTooLarge: the message has the number of tokens that fit.
-
+    First and second texts of the pairs take turns; the encoders of both have `configs`.
     """
     for number, text in enumerate(texts):
         tokens, config = len(text.input_ids), configs[number % 2]
@@ -81,15 +75,10 @@ def check_memory(
 
 
 def decomposition_tokens(tokens: int, layer: int, config: EncoderConfig, part_cost: float) -> int:
-    """Return the cost of decomposing a text up to a layer, in tokens to encode.
+    """Return the cost of decomposing a text up to hidden state `layer`, in tokens to encode.
 
-    Args:
-        tokens: tokens of the text.
-        layer: the hidden state that is decomposed.
-        config: configuration of the encoder.
-        part_cost: time of one part of one token in a layer, divided by the time of encoding a
-            token in that layer.
-
+    `part_cost` is the time of one part of one token in a layer, divided by the time of encoding a
+    token in that layer.
     """
     return step_tokens(tokens, tokens + 1, config, part_cost) * layer
 
@@ -160,17 +149,15 @@ class TextDecomposition:
         if sum(map(len, every)) < len(parts):
             await asyncio.to_thread(parts.fill, 0)
         states = self._parts[:, 0].copy()
-        tasks, placements = [], []
+        tasks, reduce = [], []
         for rows in every:
             entering = self._parts[rows.start : rows.stop]
             segment = self.text.segment
             step = DecompositionStep(entering, layer, rows.start, states, self._values, segment)
             tokens = self._tokens(len(rows), entering.shape[1])
             tasks.append(DecomposeTask(step, tokens, last))
-            placements.append(_Placement(parts, values, rows))
-        done = await self.scheduler.submit(
-            "attention", tasks, self.caller, placements, resumed=True
-        )
+            reduce.append(functools.partial(_copy_rows, parts, values, rows))
+        done = await self.scheduler.submit("attention", tasks, self.caller, reduce, resumed=True)
         self.timings.add(done)
         self._parts, self._values = parts, values
 
@@ -190,20 +177,12 @@ class TextDecomposition:
         return step_tokens(rows, parts, self.config, self.part_cost)
 
 
-@dataclass(frozen=True)
-class _Placement:
-    """Callable that copies a step's rows into the input of the next layer."""
-
-    parts: Floats
-    values: Floats
-    rows: range
-
-    def __call__(self, output: Output) -> None:
-        """Copy the rows; called in the thread that computed them."""
-        decomposed = requested(output.decomposed)
-        self.parts[self.rows.start : self.rows.stop] = decomposed.parts
-        if decomposed.values is not None:
-            self.values[:, self.rows.start : self.rows.stop] = decomposed.values
+def _copy_rows(parts: Floats, values: Floats, rows: range, output: Output) -> None:
+    """Copy a step's rows into the input of the next layer, in the thread that computed them."""
+    decomposed = requested(output.decomposed)
+    parts[rows.start : rows.stop] = decomposed.parts
+    if decomposed.values is not None:
+        values[:, rows.start : rows.stop] = decomposed.values
 
 
 def _own_shares(states: Floats, shares: Floats) -> Floats:
@@ -219,3 +198,38 @@ def _own_shares(states: Floats, shares: Floats) -> Floats:
 def step_tokens(rows: int, parts: int, config: EncoderConfig, part_cost: float) -> int:
     """Return the cost of some rows and parts in one layer, in tokens to encode."""
     return math.ceil(part_cost * rows * parts / config.num_hidden_layers)
+
+
+MEASURED_TOKENS = 32
+"""Length of the measured text, in tokens."""
+ASSUMED = 1.0
+"""Cost of a part on an engine without measured batches, such as the fake engine."""
+
+
+async def part_cost(inference: Inference, scheduler: Scheduler, caller: Call) -> float:
+    """Return the cost of one part of one token in a layer, as a multiple of encoding a token there.
+
+    It is measured at the first decomposition of an engine, which loads the graphs: the second of
+    two steps.
+    """
+    engine, costs, config = scheduler.engine, inference.part_costs, inference.config
+    alone = scheduler.seconds_alone("attention", STEP_TOKENS)
+    if engine.name not in costs and alone:
+        step = _step(config)
+        rows, parts = step.parts.shape[:2]
+        for _ in range(2):
+            tasks = [DecomposeTask(step, STEP_TOKENS)]
+            (done,) = await scheduler.submit("attention", tasks, caller, resumed=True)
+        a_token = alone * engine.concurrency / STEP_TOKENS
+        seconds = done.inference_seconds * config.num_hidden_layers
+        costs[engine.name] = seconds / (rows * parts * a_token)
+    return costs.get(engine.name, ASSUMED)
+
+
+def _step(config: EncoderConfig) -> DecompositionStep:
+    """Return a step of all rows of a random text's first layer."""
+    rng, tokens = np.random.default_rng(0), MEASURED_TOKENS
+    states = rng.standard_normal((tokens, config.hidden_size), np.float32)
+    parts = np.stack([states] * (tokens + 1), axis=1)
+    shape = config.num_key_value_heads, tokens, tokens + 1, config.head_size
+    return DecompositionStep(parts, 0, 0, states, rng.standard_normal(shape, np.float32))

@@ -3,48 +3,55 @@
 The vectors and the shares of contextual vectors are computed first. Decomposition, occlusion and
 heads then run concurrently until the reply has to be written; unfinished values are left out.
 
-Notation: S tokens of a text, S_a and S_b of two, H hidden size, D features of a text's vector.
+Notation: S tokens of a text, S_a and S_b of two, W spans of a text, H hidden size, D features of a
+text's vector, L layers, N heads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 
 from model.config.encoder import EncoderConfig
-from service.engines.contract import Floats, Output
+from model.numerics.pooling import PoolingModes
+from model.numerics.similarity import spearman
+from model.runtimes.capabilities import Decomposition
+from service.engines.contract import Floats, Output, Pooling, TextTask
+from service.errors import NoEmbeddings, Unprocessable
 from service.inference.attention.stream import CHUNK_TOKENS
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.explanation.cost import (
+    ExplainOptions,
+    Load,
     Side,
     check_time,
     needed_tokens,
     run_until,
     writing_seconds,
 )
-from service.inference.explanation.decomposition import decomposition_bytes, pair_shares
+from service.inference.explanation.decomposition import (
+    DecomposedText,
+    TextDecomposition,
+    decomposition_bytes,
+    pair_shares,
+    part_cost,
+)
 from service.inference.explanation.occlusion import (
     HeadOcclusion,
     Occlusion,
+    Tokens,
     cosine,
     head_occlusion_bytes,
     in_turn,
     occlude,
 )
-from service.inference.explanation.spans import (
-    AnySpan,
-    ExplainOptions,
-    PairExplanation,
-    blocks_of,
-    span_sums,
-    spans_of,
-)
-from service.inference.explanation.towers import Tower
+from service.inference.explanation.spans import AnySpan, SpanKind, blocks_of, span_sums, spans_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
@@ -52,77 +59,196 @@ from service.scheduler.call import PendingWork
 from service.scheduler.outputs import requested
 
 
-@dataclass
-class PairWork:
-    """State of a pair of texts during its explanation."""
+def check_explainable(inference: Inference, options: ExplainOptions) -> None:
+    """Raise if the model does not support the requested analyses."""
+    task = inference.manifest.task
+    if task is not None:
+        raise NoEmbeddings(
+            f"/explain does not explain {inference.manifest.model}: ask /rank for the scores of a "
+            "reranker or a hybrid model, or serve an embedding model, a sparse encoder or a "
+            "late-interaction model"
+        )
+    inference.require_use("vectors")
+    if options.pairs or options.layer != inference.config.num_hidden_layers:
+        inference.require_use("heads")
+    mode = options.pooling or inference.sentence.pooling
+    if options.pairs and mode != "mean":
+        raise Unprocessable(
+            f"pairs are shares of means over tokens, and this is pooling {_named(mode)}: ask for "
+            'pooling "mean", or leave pairs out of `include`'
+        )
+    if (options.pairs or options.decomposition) and not inference.vectors.additive(options.pooling):
+        raise Unprocessable(
+            "this model has modules after pooling that are not linear, through which the shares of "
+            'tokens do not add up: ask for include ["occlusion"]'
+        )
+    if options.decomposition:
+        inference.require(Decomposition)
+    if options.heads:
+        inference.require_head_outputs()
 
-    options: ExplainOptions
-    texts: tuple[Text, Text]
-    spans: tuple[Sequence[AnySpan], Sequence[AnySpan]]
-    similarity: float = math.nan
+
+def _named(mode: PoolingModes) -> str:
+    return mode if isinstance(mode, str) else " + ".join(mode)
+
+
+@dataclass
+class PairExplanation:
+    """Values that explain a similarity: None if not requested, NaN if not computed."""
+
+    similarity: float = np.nan
+    """Cosine of the two vectors."""
     pairs: Floats | None = None
+    """`[S_a, S_b]`: shares of token pairs, which sum to the similarity."""
     decomposition: Floats | None = None
-    occlusions: tuple[Occlusion, ...] = ()
-    heads: HeadOcclusion | None = None
+    """`[S_a, S_b]`: shares of pairs of input tokens, which sum to the similarity."""
+    occlusion: tuple[Floats, Floats] | None = None
+    """`[W_a]` and `[W_b]`: similarity minus the similarity without the span."""
+    spans: tuple[Sequence[AnySpan], Sequence[AnySpan]] = ((), ())
+    """The spans of `occlusion`."""
+    span_kind: SpanKind = "tokens"
+    heads: Floats | None = None
+    """`[L, N]`: similarity minus the similarity with the head ablated in both texts."""
+    wanted: Mapping[str, int] = field(default_factory=dict)
+    """Number of values to compute, by method; 1 for a decomposition."""
 
     @property
-    def sides(self) -> list[Side]:
-        """Sizes of both texts."""
-        top = self.options.top
-        return [
-            Side(
-                len(text.input_ids),
-                len(spans),
-                min(len(spans), top or len(spans)),
-                text.picture is not None,
-            )
-            for text, spans in zip(self.texts, self.spans, strict=True)
-        ]
+    def shares(self) -> dict[str, Floats]:
+        """Matrices that were requested, by method."""
+        named = {"pairs": self.pairs, "decomposition": self.decomposition}
+        return {name: matrix for name, matrix in named.items() if matrix is not None}
 
-    def explanation(self) -> PairExplanation:
-        """Return the explanation with the values computed so far.
+    @property
+    def computed(self) -> dict[str, int]:
+        """Number of values computed before the deadline, by method, counted as in `wanted`."""
+        values: dict[str, Sequence[Floats]] = {
+            "occlusion": self.occlusion or (),
+            "decomposition": () if self.decomposition is None else (self.decomposition[:1, :1],),
+            "heads": () if self.heads is None else (self.heads,),
+        }
+        return {
+            name: sum(int(np.count_nonzero(~np.isnan(part))) for part in values[name])
+            for name in self.wanted
+        }
 
-        Losses are copies, because a running batch may still write into the arrays.
+    @property
+    def partial(self) -> bool:
+        """Whether the deadline came before all requested values were computed."""
+        return self.computed != dict(self.wanted)
+
+    def error(self, matrix: Floats) -> float:
+        """Return |sum of the shares − similarity|; NaN if the shares were not computed."""
+        return abs(float(matrix.sum(dtype=np.float64)) - self.similarity)
+
+    def agreement(self) -> dict[str, float | None]:
+        """Return Spearman's correlation of each method's sums over spans with the occlusion losses.
+
+        The correlation is over the occluded spans of both texts; None if all sums or all losses
+        are equal, or the method was not computed. The result is empty without occlusion.
         """
-        similarity, decomposition, heads = self.similarity, self.decomposition, None
-        wanted: dict[str, int] = {}
-        losses: tuple[Floats, Floats] | None = None
-        if self.options.occlusion:
-            first, second = (
-                (similarity - occlusion.without).astype(np.float32) for occlusion in self.occlusions
-            )
-            losses = first, second
-            wanted["occlusion"] = sum(len(occlusion.order) for occlusion in self.occlusions)
+        if self.occlusion is None:
+            return {}
+        losses = np.concatenate(self.occlusion)
+        known = ~np.isnan(losses)
+        correlations: dict[str, float | None] = {}
+        for name, matrix in self.shares.items():
+            sides = zip(self.spans, (matrix.sum(axis=1), matrix.sum(axis=0)), strict=True)
+            sums = np.concatenate([span_sums(spans, values) for spans, values in sides])
+            correlation = np.nan if np.isnan(sums).any() else spearman(sums[known], losses[known])
+            correlations[name] = None if np.isnan(correlation) else correlation
+        return correlations
+
+
+@dataclass(eq=False)
+class Tower:
+    """Encoder of one or both sides of each pair."""
+
+    inference: Inference
+    options: ExplainOptions
+    """Options of the request, with the layer of this encoder."""
+    prepared: PreparedTexts
+    """Texts or pictures of its sides, its scheduler, and the client of the request."""
+    part_cost: float = 0.0
+    """See `decomposition_tokens`; 0 until it is measured."""
+
+    async def measure(self) -> None:
+        """Measure the cost of a decomposition, if one is requested."""
         if self.options.decomposition:
-            wanted["decomposition"] = 1
-            if decomposition is None:
-                lengths = [len(text.input_ids) for text in self.texts]
-                decomposition = np.full(lengths, np.nan, np.float32)
-        if self.heads:
-            heads = (similarity - self.heads.similarities).astype(np.float32)
-            wanted["heads"] = heads.size
-        return PairExplanation(
-            similarity=similarity,
-            pairs=self.pairs,
-            decomposition=decomposition,
-            occlusion=losses,
-            spans=self.spans,
-            span_kind=self.options.spans,
-            heads=heads,
-            wanted=wanted,
+            prepared = self.prepared
+            scheduler, caller = prepared.scheduler, prepared.caller
+            self.part_cost = await part_cost(self.inference, scheduler, caller)
+
+    def load(self, sides: Sequence[Side], texts: int) -> Load:
+        """Return the work on some sides, of which this encoder has `texts` of each pair."""
+        scheduler, config = self.prepared.scheduler, self.inference.config
+        return Load(scheduler, self.options, config, self.part_cost, sides, texts)
+
+    def task(self, text: Text) -> TextTask:
+        """Return the forward pass that gives a text's vector, and its states if they are needed."""
+        kept = self.options.pairs or self.options.occlusion
+        layers = (self.options.layer,) if kept else ()
+        pooling = self.pooling_of(text)
+        return TextTask(
+            text.input_ids, text.segment_ids, layers, pooling=pooling, pixels=text.pixels
         )
 
+    def first_pooled(self, text: Text) -> int:
+        """Return the index of the first pooled token."""
+        return text.first_pooled(self.inference.sentence)
 
-def chunks(works: Sequence[PairWork]) -> Iterator[Sequence[PairWork]]:
-    """Split pairs into runs of at most `CHUNK_TOKENS` tokens; a longer pair is a run alone."""
-    start = tokens = 0
-    for number, work in enumerate(works):
-        own = sum(len(text.input_ids) for text in work.texts)
-        if number > start and tokens + own > CHUNK_TOKENS:
-            yield works[start:number]
-            start, tokens = number, 0
-        tokens += own
-    yield works[start:]
+    def pooling_of(self, text: Text) -> Pooling:
+        """Return the pooling of a text."""
+        mode = self.options.pooling or self.inference.sentence.pooling
+        return Pooling(self.options.layer, mode, self.first_pooled(text))
+
+    def finish(self, pooled: Floats) -> Floats:
+        """Return the vector of a pooled vector."""
+        return self.inference.vectors.finish([pooled], self.options.pooling)[0]
+
+    def projected(self, states: Floats) -> Floats:
+        """Return each token's state as if it alone were pooled: `[S, H]` → `[S, D]`."""
+        vectors, pooling = self.inference.vectors, self.options.pooling
+        return np.stack(vectors.finish([*states], pooling, normalize=False))
+
+    def occlusion(
+        self, text: Text, spans: Sequence[AnySpan], order: Sequence[int], other: Floats
+    ) -> Occlusion:
+        """Return the occlusion of a text's spans in its cosine with the other vector."""
+        ids, whole = text.input_ids, self.pooling_of(text)
+        first = whole.first_token
+
+        def task(unseen: Tokens) -> TextTask | None:
+            left_out = tuple(token for token in unseen if token >= first)
+            if len(left_out) == len(ids) - first:
+                return None
+            pooling, pixels = replace(whole, left_out=left_out), text.pixels
+            return TextTask(ids, text.segment_ids, pooling=pooling, unseen=unseen, pixels=pixels)
+
+        def score(output: Output, _: Tokens) -> float:
+            return cosine(self.finish(requested(output.pooled)), other)
+
+        return Occlusion([span.tokens for span in spans], order, task, score, empty_score=0.0)
+
+    async def decompose(self, text: Text) -> DecomposedText:
+        """Return a text's unnormalised vector, and the share of each input token in it."""
+        prepared, pooling = self.prepared, self.pooling_of(text)
+        decomposed = await TextDecomposition(
+            prepared.scheduler,
+            self.inference.config,
+            text,
+            pooling,
+            prepared.timings,
+            self.part_cost,
+            prepared.caller,
+            self.inference.vectors.pooled_parts,
+        ).result()
+        return self.of_vector(decomposed.pooled, decomposed.shares)
+
+    def of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
+        """Return a text's unnormalised vector and its shares, from the pooled vector's."""
+        vectors, pooling = self.inference.vectors, self.options.pooling
+        (vector,) = vectors.finish([pooled], pooling, normalize=False)
+        return DecomposedText(vector, vectors.shares(shares, pooling))
 
 
 T = TypeVar("T")
@@ -138,14 +264,20 @@ class Explainer:
     """First and second text of each pair, in turn, as the caller sent them."""
     texts: Sequence[Text]
     """Tokenised inputs."""
-    works: list[PairWork] = field(init=False)
+    spans: Sequence[Sequence[AnySpan]] = field(init=False)
+    """Spans of each text."""
+    pairs: Sequence[PairExplanation] = field(init=False)
+    _occlusions: list[Occlusion] = field(default_factory=list, init=False)
+    """Occlusion of each text; empty unless requested."""
+    _heads: list[HeadOcclusion] = field(default_factory=list, init=False)
+    """Occlusion of the heads of each pair; empty unless requested."""
 
     def __post_init__(self) -> None:
         """Determine the spans of the texts."""
-        spans = [self._spans(*text) for text in zip(self.inputs, self.texts, strict=True)]
-        self.works = [
-            PairWork(self.options, (self.texts[n], self.texts[n + 1]), (spans[n], spans[n + 1]))
-            for n in range(0, len(self.texts), 2)
+        self.spans = [self._spans(*text) for text in zip(self.inputs, self.texts, strict=True)]
+        self.pairs = [
+            PairExplanation(spans=pair, span_kind=self.options.spans)
+            for pair in zip(self.spans[::2], self.spans[1::2], strict=True)
         ]
 
     @property
@@ -167,7 +299,16 @@ class Explainer:
     @property
     def sides(self) -> list[Side]:
         """Sizes of the first and the second text of each pair, in turn."""
-        return [side for work in self.works for side in work.sides]
+        top = self.options.top
+        return [
+            Side(
+                len(text.input_ids),
+                len(spans),
+                min(len(spans), top or len(spans)),
+                text.picture is not None,
+            )
+            for text, spans in zip(self.texts, self.spans, strict=True)
+        ]
 
     @property
     def timings(self) -> Timings:
@@ -179,30 +320,27 @@ class Explainer:
     def bytes_at_a_time(self) -> int:
         """Peak memory of hidden states and shares, in bytes, without the explanations."""
         config, options = max(self.configs, key=lambda config: config.hidden_size), self.options
-        lengths = [sum(len(text.input_ids) for text in work.texts) for work in self.works]
+        sizes = [len(text.input_ids) for text in self.texts]
+        lengths = [first + second for first, second in zip(sizes[::2], sizes[1::2], strict=True)]
         kept = options.pairs or options.occlusion
         size = 4 * min(sum(lengths), max(CHUNK_TOKENS, *lengths)) * kept * config.hidden_size
         if options.decomposition:
             size += max(
-                decomposition_bytes(len(text.input_ids), self.configs[number % 2])
-                for number, text in enumerate(self.texts)
+                decomposition_bytes(tokens, self.configs[number % 2])
+                for number, tokens in enumerate(sizes)
             )
         if options.heads:
             vectors = self.towers[0].inference.vectors
             size += head_occlusion_bytes(vectors.kept(options.pooling), config)
         return size
 
-    async def explain(self, reply_bytes: int) -> list[PairExplanation]:
-        """Return the explanation of each pair, in order.
-
-        Args:
-            reply_bytes: predicted size of the reply, which determines the time to write it.
+    async def explain(self, reply_bytes: int) -> Sequence[PairExplanation]:
+        """Return the explanation of each pair, in order; `reply_bytes` take time to write.
 
         Raises:
             Unprocessable: not even the smallest useful part fits before the deadline.
             Overloaded: the queue is full, or less than half would fit beside other requests.
             EngineTimeout: the deadline came before the vectors were computed.
-            ServiceError: the engine failed.
 
         """
         finish_by = self.towers[0].prepared.caller.finish_by
@@ -218,7 +356,8 @@ class Explainer:
         finally:
             for promise in promises:
                 promise.end()
-        return await asyncio.to_thread(lambda: [work.explanation() for work in self.works])
+        await asyncio.to_thread(self._settle)
+        return self.pairs
 
     def _spans(self, given: Input, text: Text) -> Sequence[AnySpan]:
         if text.picture is not None:
@@ -228,12 +367,7 @@ class Explainer:
         return spans_of(self.options.spans, given, text)
 
     def _promise(self, seconds: float, writing: float) -> list[PendingWork]:
-        """PendingWork the work of each encoder, if the smallest useful part fits into the seconds.
-
-        Raises:
-            Unprocessable: it does not fit.
-
-        """
+        """Reserve the work of each encoder, if the smallest useful part fits into the seconds."""
         loads = [
             tower.load(self._of(tower, self.sides), self.towers.count(tower))
             for tower in self.encoders
@@ -241,10 +375,11 @@ class Explainer:
         promises = []
         shares = check_time(loads, seconds)
         for tower, load, share in zip(self.encoders, loads, shares, strict=True):
-            work = load.costs.work(load.sides)
+            work = load.work(load.sides)
             needed = needed_tokens(load.scheduler, work, share * seconds)
             promises.append(PendingWork(work.tokens, needed, writing_seconds=writing))
-            tower.promise(promises[-1])
+            caller = replace(tower.prepared.caller, pending=promises[-1])
+            tower.prepared = replace(tower.prepared, caller=caller)
         return promises
 
     def _of(self, tower: Tower, values: Sequence[T]) -> list[T]:
@@ -253,75 +388,73 @@ class Explainer:
 
     async def _encode(self) -> None:
         """Compute the vectors of all texts, and the results that need only the hidden states."""
-        for number, part in enumerate(chunks(self.works)):
-            texts = [text for work in part for text in work.texts]
+        for numbers in chunks(self.texts):
             outputs: dict[int, Output] = {}
             for tower in self.encoders:
                 scheduler, caller = tower.prepared.scheduler, tower.prepared.caller
-                places = self._of(tower, range(len(texts)))
-                tasks = [tower.task(texts[place]) for place in places]
-                done = await scheduler.submit("attention", tasks, caller, resumed=number > 0)
+                own = self._of(tower, numbers)
+                tasks = [tower.task(self.texts[number]) for number in own]
+                resumed = numbers.start > 0
+                done = await scheduler.submit("attention", tasks, caller, resumed=resumed)
                 tower.prepared.timings.add(done)
-                outputs |= zip(places, (result.value for result in done), strict=True)
-            ordered = [outputs[place] for place in range(len(texts))]
-            await asyncio.to_thread(self._take, part, ordered)
+                outputs |= zip(own, (result.value for result in done), strict=True)
+            await asyncio.to_thread(self._take, numbers, outputs)
 
-    def _take(self, works: Sequence[PairWork], outputs: Sequence[Output]) -> None:
+    def _take(self, numbers: range, outputs: Mapping[int, Output]) -> None:
         """Store the outputs of both texts of some pairs."""
-        for n, work in enumerate(works):
-            pair = outputs[2 * n : 2 * n + 2]
+        for n in numbers[::2]:
+            texts, pair, found = (
+                self.texts[n : n + 2],
+                self.pairs[n // 2],
+                [outputs[n], outputs[n + 1]],
+            )
             vectors = [
                 tower.finish(requested(output.pooled))
-                for tower, output in zip(self.towers, pair, strict=True)
+                for tower, output in zip(self.towers, found, strict=True)
             ]
-            work.similarity = cosine(*vectors)
+            pair.similarity = cosine(*vectors)
             if self.options.pairs:
-                work.pairs = self._pairs(work, pair)
+                pair.pairs = self._pairs(texts, found)
             if self.options.occlusion:
-                shares = self._shares(work, pair, vectors)
-                work.occlusions = tuple(
-                    Occlusion(
-                        text,
-                        spans,
-                        most_promising(spans, own, self.options.top),
-                        tower.pooling_of(text),
-                        tower.finish,
-                        other,
-                    )
-                    for tower, text, spans, own, other in zip(
-                        *(self.towers, work.texts, work.spans, shares, reversed(vectors)),
-                        strict=True,
-                    )
-                )
+                sides = self.towers, texts, pair.spans, self._shares(texts, found, vectors)
+                for tower, text, spans, own, other in zip(*sides, reversed(vectors), strict=True):
+                    order = most_promising(spans, own, self.options.top)
+                    self._occlusions.append(tower.occlusion(text, spans, order, other))
             if self.options.heads:
                 tower, config = self.towers[0], self.configs[0]
                 shape = config.num_hidden_layers, config.num_attention_heads
-                poolings = tower.pooling_of(work.texts[0]), tower.pooling_of(work.texts[1])
+                poolings = [tower.pooling_of(text) for text in texts]
                 without = np.full(shape, np.nan, np.float32)
-                work.heads = HeadOcclusion(work.texts, poolings, tower.finish, without)
+                self._heads.append(HeadOcclusion(texts, poolings, tower.finish, without))
 
     async def _occlude(self, tower: Tower) -> None:
         """Occlude a tower's spans and heads: the first of each text, then the second, and so on."""
         prepared = tower.prepared
-        occlusions = [occlusion for work in self.works for occlusion in work.occlusions]
-        spans = [occlusion.jobs() for occlusion in self._of(tower, occlusions)]
-        heads = chain.from_iterable(work.heads.jobs() for work in self.works if work.heads)
-        jobs = in_turn([*spans, heads])
-        await occlude(prepared.scheduler, prepared.caller, prepared.timings, jobs)
+        spans = [occlusion.jobs() for occlusion in self._of(tower, self._occlusions)]
+        heads = chain.from_iterable(heads.jobs() for heads in self._heads)
+        await occlude(
+            prepared.scheduler, prepared.caller, prepared.timings, in_turn([*spans, heads])
+        )
 
     async def _decompose(self) -> None:
         """Decompose both texts of each pair, one pair after another."""
-        if not self.options.decomposition:
-            return
-        for work in self.works:
+        for number, pair in enumerate(self.pairs) if self.options.decomposition else ():
+            texts = self.texts[2 * number : 2 * number + 2]
             parts = [
-                await tower.decompose(text)
-                for tower, text in zip(self.towers, work.texts, strict=True)
+                await tower.decompose(text) for tower, text in zip(self.towers, texts, strict=True)
             ]
-            work.decomposition = await asyncio.to_thread(pair_shares, *parts)
+            pair.decomposition = await asyncio.to_thread(pair_shares, *parts)
+
+    def _settle(self) -> None:
+        """Copy the losses computed so far, into whose arrays a running batch may still write."""
+        for number, pair in enumerate(self.pairs):
+            occlusions = self._occlusions[2 * number : 2 * number + 2]
+            heads = self._heads[number] if self._heads else None
+            lengths = [len(text.input_ids) for text in self.texts[2 * number : 2 * number + 2]]
+            settle(pair, self.options, lengths, occlusions, heads)
 
     def _shares(
-        self, work: PairWork, outputs: Sequence[Output], vectors: Sequence[Floats]
+        self, texts: Sequence[Text], outputs: Sequence[Output], vectors: Sequence[Floats]
     ) -> list[Floats]:
         """Return the share of each token of both texts, which orders their occlusions.
 
@@ -331,14 +464,14 @@ class Explainer:
         states = [output.hidden[0] for output in outputs]
         first, second = self.towers
         if first is second:
-            return shares_in_means(states, [first.first_pooled(text) for text in work.texts])
+            return shares_in_means(states, [first.first_pooled(text) for text in texts])
         pairs = zip(self.towers, states, reversed(vectors), strict=True)
         return [tower.projected(rows) @ other for tower, rows, other in pairs]
 
-    def _pairs(self, work: PairWork, outputs: Sequence[Output]) -> Floats:
+    def _pairs(self, texts: Sequence[Text], outputs: Sequence[Output]) -> Floats:
         """Return xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of pooled tokens, 0 of others."""
         parts, before = [], []
-        for tower, text, output in zip(self.towers, work.texts, outputs, strict=True):
+        for tower, text, output in zip(self.towers, texts, outputs, strict=True):
             start = tower.first_pooled(text)
             rows = output.hidden[0][start:]
             parts.append(tower.of_vector(requested(output.pooled), rows / np.float32(len(rows))))
@@ -346,16 +479,52 @@ class Explainer:
         return np.pad(pair_shares(*parts), before)
 
 
+def settle(
+    pair: PairExplanation,
+    options: ExplainOptions,
+    lengths: Sequence[int],
+    occlusions: Sequence[Occlusion],
+    heads: HeadOcclusion | None,
+) -> None:
+    """Store the losses computed so far, and the numbers of requested values, in an explanation.
+
+    `lengths` are the tokens of both texts.
+    """
+    wanted: dict[str, int] = {}
+    if options.occlusion:
+        first, second = ((pair.similarity - own.scores).astype(np.float32) for own in occlusions)
+        pair.occlusion = first, second
+        wanted["occlusion"] = sum(len(own.order) for own in occlusions)
+    if options.decomposition:
+        wanted["decomposition"] = 1
+        if pair.decomposition is None:
+            pair.decomposition = np.full(lengths, np.nan, np.float32)
+    if heads:
+        pair.heads = (pair.similarity - heads.similarities).astype(np.float32)
+        wanted["heads"] = pair.heads.size
+    pair.wanted = wanted
+
+
+def chunks(texts: Sequence[Text]) -> Iterator[range]:
+    """Split pairs into runs of at most `CHUNK_TOKENS` tokens; a longer pair is a run alone.
+
+    Yield the indices of the texts of each run; the texts of a pair are adjacent.
+    """
+    start = tokens = 0
+    for number in range(0, len(texts), 2):
+        own = sum(len(text.input_ids) for text in texts[number : number + 2])
+        if number > start and tokens + own > CHUNK_TOKENS:
+            yield range(start, number)
+            start, tokens = number, 0
+        tokens += own
+    yield range(start, len(texts))
+
+
 def shares_in_means(states: Sequence[Floats], first: Sequence[int]) -> list[Floats]:
     """Return the share of each token in the cosine of two texts' means, up to a common factor.
 
-    Args:
-        states: `[S, H]` of both texts.
-        first: index of the first pooled token of each text; tokens before it get share 0.
-
-    Returns:
-        `[S]` of each text.
-
+    `first` has the index of the first pooled token of each text; tokens before it get share 0.
+    `[S, H]` and `[S, H]` → `[S]` and `[S]`.
     """
     pooled = [rows[start:] for rows, start in zip(states, first, strict=True)]
     means = [rows.mean(axis=0) for rows in pooled]
@@ -364,13 +533,6 @@ def shares_in_means(states: Sequence[Floats], first: Sequence[int]) -> list[Floa
 
 
 def most_promising(spans: Sequence[AnySpan], shares: Floats, top: int | None) -> list[int]:
-    """Return the indices of the spans with the largest shares, the largest first.
-
-    Args:
-        spans: the spans of one text.
-        shares: `[S]`, the share of each token.
-        top: number of spans; all if None.
-
-    """
+    """Return the indices of the `top`, or all, spans by falling share of their tokens, `[S]`."""
     order: list[int] = np.argsort(-span_sums(spans, shares), kind="stable").tolist()
     return order[:top]

@@ -1,13 +1,13 @@
-"""Occlusion: similarity of two texts while a span of one is neither attended to nor pooled.
+"""Occlusion: a score while a part of a text is neither attended to nor pooled.
 
-Occluding a span equals `attention_mask` 0 at all its tokens in transformers and in the pooling of
+Occluding a part equals `attention_mask` 0 at all its tokens in transformers and in the pooling of
 sentence-transformers; the positions of the other tokens stay. To the engine, each occlusion of a
 text is a text.
 
 Heads are ablated one at a time, as in Michel et al. 2019 (arXiv 1905.10650): the head's output is
 multiplied by zero before the output projection.
 
-Notation: S tokens of one text, W spans of it.
+Notation: S tokens of one text, W parts of it, D features of a text's vector.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, Output, Pooling, TextTask
-from service.inference.explanation.spans import AnySpan
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
 from service.scheduler.call import Call
@@ -35,60 +35,45 @@ SLICE_TOKENS = 4096
 """Maximum tokens of a slice of texts that is queued at once; a longer text is a slice alone."""
 SLICES = 2
 """Number of slices in the queue at a time, so that no worker is idle at the end of a slice."""
+Tokens = tuple[int, ...]
+"""Indices of a part's tokens in a text."""
 Finish = Callable[[Floats], Floats]
 """Function from a pooled vector to the vector of its text."""
 Job = tuple[TextTask, Callable[[Output], None]]
-"""Forward pass, and the callable that stores its output."""
+"""Forward pass, and the function that stores its output in the thread that computed it."""
 
 
 @dataclass(frozen=True)
 class Occlusion:
-    """A text whose spans are occluded one at a time."""
+    """A text whose parts are left out one at a time."""
 
-    text: Text
-    spans: Sequence[AnySpan]
+    parts: Sequence[Tokens]
     order: Sequence[int]
-    """Indices of the spans that are occluded, in the order in which they are computed."""
-    pooling: Pooling
-    finish: Finish
-    other: Floats
-    """Vector of the other text of the pair."""
-    without: NDArray[np.float64] = field(init=False)
-    """`[W]`: similarity without each span; NaN where it is not computed."""
+    """Indices of the parts that are left out, in the order in which they are computed."""
+    task: Callable[[Tokens], TextTask | None]
+    """Function from tokens to the forward pass without them; None if nothing would be left."""
+    score: Callable[[Output, Tokens], float]
+    """Function from the output of a forward pass, and the tokens without it, to the score."""
+    empty_score: float
+    """Score of a text of which nothing is left."""
+    scores: NDArray[np.float64] = field(init=False)
+    """`[W]`: score without each part; NaN where it is not computed."""
 
     def __post_init__(self) -> None:
-        """Fill `without` with NaN."""
-        object.__setattr__(self, "without", np.full(len(self.spans), np.nan))
+        """Fill `scores` with NaN."""
+        object.__setattr__(self, "scores", np.full(len(self.parts), np.nan))
 
     def jobs(self) -> Iterator[Job]:
-        """Yield a forward pass for each span, and the callable that stores its output.
-
-        A span of all pooled tokens needs no forward pass: the similarity without it is 0.
-        """
-        ids, segments = self.text.input_ids, self.text.segment_ids
-        layer, mode, first = self.pooling.layer, self.pooling.mode, self.pooling.first_token
+        """Yield a forward pass for each part, and the function that stores its score."""
         for number in self.order:
-            tokens = self.spans[number].tokens
-            left_out = tuple(token for token in tokens if token >= first)
-            if len(left_out) == len(ids) - first:
-                self.without[number] = 0.0
-                continue
-            pooling = Pooling(layer, mode, first, left_out)
-            task = TextTask(ids, segments, pooling=pooling, unseen=tokens, pixels=self.text.pixels)
-            yield task, _Placement(self, number)
+            task = self.task(self.parts[number])
+            if task is None:
+                self.scores[number] = self.empty_score
+            else:
+                yield task, partial(self._store, number)
 
-
-@dataclass(frozen=True, slots=True)
-class _Placement:
-    """Callable that stores the similarity of a text's output."""
-
-    occlusion: Occlusion
-    number: int
-
-    def __call__(self, output: Output) -> None:
-        """Store the similarity; called in the thread that computed the output."""
-        vector = self.occlusion.finish(requested(output.pooled))
-        self.occlusion.without[self.number] = cosine(vector, self.occlusion.other)
+    def _store(self, number: int, output: Output) -> None:
+        self.scores[number] = self.score(output, self.parts[number])
 
 
 def cosine(one: Floats, other: Floats) -> float:
@@ -107,26 +92,14 @@ def in_turn(jobs: Iterable[Iterable[Job]]) -> Iterator[Job]:
 async def occlude(
     scheduler: Scheduler, caller: Call, timings: Timings, jobs: Iterable[Job]
 ) -> None:
-    """Run the forward passes of occlusions, in slices.
-
-    Args:
-        scheduler: the scheduler that admitted the request.
-        caller: the client of the request, and its deadline.
-        timings: the timings of the request, to which the computed passes are added.
-        jobs: the jobs of all occlusions.
-
-    Raises:
-        EngineTimeout: the deadline has passed.
-        ServiceError: the engine failed.
-
-    """
+    """Run the forward passes of an admitted request in slices, and add them to its timings."""
     running: deque[asyncio.Task[list[Slot[None]]]] = deque()
     try:
         for part in _slices(jobs):
             if len(running) == SLICES:
                 timings.add(await running.popleft())
-            tasks, placements = [task for task, _ in part], [placement for _, placement in part]
-            passes = scheduler.submit("attention", tasks, caller, placements, resumed=True)
+            tasks, reduce = [task for task, _ in part], [store for _, store in part]
+            passes = scheduler.submit("attention", tasks, caller, reduce, resumed=True)
             running.append(asyncio.create_task(passes))
         while running:
             timings.add(await running.popleft())
@@ -158,8 +131,8 @@ Head = tuple[int, int]
 class HeadOcclusion:
     """Two texts, in which each head is ablated once, layer by layer."""
 
-    texts: tuple[Text, Text]
-    poolings: tuple[Pooling, Pooling]
+    texts: Sequence[Text]
+    poolings: Sequence[Pooling]
     finish: Finish
     similarities: Floats
     """`[L, N]`: cosine without each head; NaN until it is computed."""
@@ -167,13 +140,16 @@ class HeadOcclusion:
     """Vectors `[D]` of one text by ablated head, until the other text's vector is computed."""
 
     def jobs(self) -> Iterator[Job]:
-        """Yield a forward pass for each head and text, and the callable that stores its output."""
+        """Yield a forward pass for each head and text, and the function that stores its output."""
         for layer, head in np.ndindex(*self.similarities.shape):
             for text, pooling in zip(self.texts, self.poolings, strict=True):
                 ids, segments = text.input_ids, text.segment_ids
                 ablated = ((layer, head),)
                 task = TextTask(ids, segments, pooling=pooling, ablated=ablated, pixels=text.pixels)
-                yield task, _HeadPlacement(self, (layer, head))
+                yield task, partial(self._store, (layer, head))
+
+    def _store(self, head: Head, output: Output) -> None:
+        self.take(head, self.finish(requested(output.pooled)))
 
     def take(self, head: Head, vector: Floats) -> None:
         """Store the vector of one of the texts without a head; can be called in any thread."""
@@ -181,18 +157,6 @@ class HeadOcclusion:
         if other is not vector:
             del self._waiting[head]
             self.similarities[head] = cosine(other, vector)
-
-
-@dataclass(frozen=True, slots=True)
-class _HeadPlacement:
-    """Callable that stores the vector of a text's output."""
-
-    occlusion: HeadOcclusion
-    head: Head
-
-    def __call__(self, output: Output) -> None:
-        """Store the vector; called in the thread that computed the output."""
-        self.occlusion.take(self.head, self.occlusion.finish(requested(output.pooled)))
 
 
 def head_occlusion_bytes(width: int, config: EncoderConfig) -> int:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engines.contract import Floats, Output
-from service.inference.explanation.occlusion import Job
-from service.inference.ranking.scorer import Scorer
+from service.engines.contract import Floats, Output, TextTask
+from service.inference.explanation.occlusion import Occlusion, Tokens
+from service.inference.ranking.scorers import Scorer
 from service.inference.tokenization.text import Offset, Text
 from service.inference.words import split_words, tokens_of
 
@@ -35,11 +35,7 @@ class Word:
 def distinct_words(text: str, tokenized: Text) -> list[Word]:
     """Return the words of a document in the order of their first occurrence.
 
-    Args:
-        text: the document as the caller sent it.
-        tokenized: tokens of the document; a word without a token, such as one that was truncated,
-            is skipped.
-
+    A word without a token, such as one that was truncated, is skipped.
     """
     words: dict[str, Word] = {}
     spans = split_words(text)
@@ -64,75 +60,23 @@ def word_shares(words: Sequence[Word], shares: Floats) -> NDArray[np.float64]:
     )
 
 
-@dataclass(frozen=True)
-class OccludedDocument:
-    """A document whose parts are left out one at a time, as where `attention_mask` is 0."""
+def occluded_document(scorer: Scorer, number: int, parts: Sequence[Sequence[int]]) -> Occlusion:
+    """Return the occlusion of a document, whose parts are of its own tokens."""
+    own = scorer.own_tokens(number)
 
-    scorer: Scorer
-    number: int
-    """Index of the document."""
-    parts: Sequence[Sequence[int]]
-    """Indices of each part's tokens among the document's own tokens."""
-    scores: NDArray[np.float64] = field(init=False)
-    """`[W]`: score without each part; NaN where it is not computed."""
+    def task(unseen: Tokens) -> TextTask | None:
+        return None if scorer.leaves_nothing(number, unseen) else scorer.task(number, unseen)
 
-    def __post_init__(self) -> None:
-        """Fill `scores` with NaN."""
-        object.__setattr__(self, "scores", np.full(len(self.parts), np.nan))
+    def score(output: Output, unseen: Tokens) -> float:
+        return scorer.score(number, output, unseen)
 
-    def jobs(self) -> Iterator[Job]:
-        """Yield a forward pass for each part, and the callable that stores its score.
-
-        A document of which nothing would be left needs no forward pass.
-        """
-        scorer, number = self.scorer, self.number
-        own = scorer.own_tokens(number)
-        for place, part in enumerate(self.parts):
-            unseen = tuple(own[token] for token in part)
-            if scorer.leaves_nothing(number, unseen):
-                self.scores[place] = scorer.empty_score
-            else:
-                yield scorer.task(number, unseen), _Placement(self, place, unseen)
-
-
-@dataclass(frozen=True, slots=True)
-class _Placement:
-    """Callable that stores the score of a document without a part."""
-
-    occluded: OccludedDocument
-    place: int
-    unseen: tuple[int, ...]
-
-    def __call__(self, output: Output) -> None:
-        """Store the score; called in the thread that computed the output."""
-        scorer, number = self.occluded.scorer, self.occluded.number
-        self.occluded.scores[self.place] = scorer.score(number, output, self.unseen)
-
-
-@dataclass(frozen=True)
-class ComparedDocument:
-    """Document of a comparison, with its words and their shares."""
-
-    number: int
-    score: float
-    words: Sequence[Word]
-    shares: NDArray[np.float64]
-    """`[W]`: share of each word in the score; NaN where it is not computed."""
-    rest: float
-    """Sum of the shares of all other tokens; 0 if shares are losses."""
-    strongest: Sequence[int]
-    """Indices of the words with the largest shares, the largest first."""
-    without: Sequence[float]
-    """Score of the document without each of these words; NaN where it is not computed."""
-    wanted: int
-    """Number of forward passes without a word."""
-    computed: int
-    """Number of these that were computed before the deadline."""
+    unseen = [tuple(own[token] for token in part) for part in parts]
+    return Occlusion(unseen, range(len(parts)), task, score, scorer.empty_score)
 
 
 @dataclass
-class ContrastWork:
-    """State of one of two compared documents during the computation."""
+class ComparedDocument:
+    """Document of a comparison, with its words and their shares."""
 
     scorer: Scorer
     number: int
@@ -141,50 +85,65 @@ class ContrastWork:
     token_shares: Floats | None
     """`[D]`: shares that sum to the score; None if the model's shares are losses."""
     top: int
-    """Number of the strongest words."""
+    """Maximum number of the strongest words."""
     words: list[Word] = field(init=False)
-    occluded: OccludedDocument = field(init=False)
-    _strongest: list[int] = field(default_factory=list)
+    occlusion: Occlusion = field(init=False)
+    """Occlusion of each word; of the strongest words, if shares sum to the score."""
+    scores: NDArray[np.float64] = field(init=False)
+    """Copy of the occlusion's scores, into which no running batch writes."""
 
     def __post_init__(self) -> None:
         """Split the document into words, and choose the words to leave out."""
         self.words = distinct_words(self.text, self.scorer.document(self.number))
         left_out = self.words
         if self.token_shares is not None:
-            self._strongest = self._order(word_shares(self.words, self.token_shares))
-            left_out = [self.words[place] for place in self._strongest]
+            left_out = [self.words[place] for place in self.strongest]
         parts = [word.tokens for word in left_out]
-        self.occluded = OccludedDocument(self.scorer, self.number, parts)
+        self.occlusion = occluded_document(self.scorer, self.number, parts)
+        self.settle()
 
-    def compared(self) -> ComparedDocument:
-        """Return the document with the values computed so far."""
-        scores = self.occluded.scores.copy()
+    def settle(self) -> None:
+        """Copy the scores that are computed so far."""
+        self.scores = self.occlusion.scores.copy()
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """`[W]`: share of each word in the score; NaN where it is not computed."""
         if self.token_shares is None:
-            shares, rest = self.score - scores, 0.0
-            strongest = self._order(shares)
-            without = [float(scores[place]) for place in strongest]
-        else:
-            shares = word_shares(self.words, self.token_shares)
-            rest = float(self.token_shares.sum(dtype=np.float64)) - float(shares.sum())
-            strongest, without = self._strongest, scores.tolist()
-        computed = int(np.count_nonzero(~np.isnan(scores)))
-        return ComparedDocument(
-            self.number,
-            self.score,
-            self.words,
-            shares,
-            rest,
-            strongest,
-            without,
-            wanted=len(scores),
-            computed=computed,
-        )
+            return self.score - self.scores
+        return word_shares(self.words, self.token_shares)
 
-    def _order(self, shares: NDArray[np.float64]) -> list[int]:
-        """Return the indices of the `top` words with the largest known shares."""
+    @property
+    def rest(self) -> float:
+        """Sum of the shares of all other tokens; 0 if shares are losses."""
+        if self.token_shares is None:
+            return 0.0
+        return float(self.token_shares.sum(dtype=np.float64)) - float(self.shares.sum())
+
+    @property
+    def strongest(self) -> list[int]:
+        """Indices of the words with the largest known shares, the largest first."""
+        shares = self.shares
         known = np.flatnonzero(~np.isnan(shares))
         order: list[int] = known[np.argsort(-shares[known], kind="stable")].tolist()
         return order[: self.top]
+
+    @property
+    def without(self) -> list[float]:
+        """Score of the document without each of these words; NaN where it is not computed."""
+        known = self.token_shares is not None
+        without: list[float] = (self.scores if known else self.scores[self.strongest]).tolist()
+        return without
+
+    @property
+    def wanted(self) -> int:
+        """Number of forward passes without a word."""
+        return len(self.scores)
+
+    @property
+    def computed(self) -> int:
+        """Number of these that were computed before the deadline."""
+        return int(np.count_nonzero(~np.isnan(self.scores)))
 
 
 @dataclass(frozen=True)
@@ -220,7 +179,11 @@ def differences(first: ComparedDocument, other: ComparedDocument) -> list[WordDi
     for name in {**sides[0], **sides[1]}:
         (one, a), (two, b) = (side.get(name, none) for side in sides)
         rows.append(WordDifference(name, one, two, (a, b)))
-    return sorted(rows, key=lambda row: _falling(row.difference))
+
+    def falling(row: WordDifference) -> float:
+        return math.inf if math.isnan(row.difference) else -abs(row.difference)
+
+    return sorted(rows, key=falling)
 
 
 def completeness_error(first: ComparedDocument, other: ComparedDocument) -> float:
@@ -241,7 +204,3 @@ def rank_with(scores: Sequence[float], number: int, score: float) -> int:
         for place, own in enumerate(scores)
         if place != number
     )
-
-
-def _falling(value: float) -> float:
-    return math.inf if math.isnan(value) else -abs(value)

@@ -14,11 +14,13 @@ import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from service.engines.contract import Floats, Output
+from service.errors import Unprocessable
 from service.inference.explanation.cost import (
     USEFUL_SHARE,
     Work,
@@ -27,16 +29,18 @@ from service.inference.explanation.cost import (
     run_until,
     writing_seconds,
 )
-from service.inference.explanation.occlusion import in_turn, occlude
-from service.inference.ranking.contrast import ComparedDocument, ContrastWork, OccludedDocument
-from service.inference.ranking.left_out import Unseen
-from service.inference.ranking.scorer import QueryPass, Scorer
+from service.inference.explanation.occlusion import Occlusion, in_turn, occlude
+from service.inference.ranking.contrast import ComparedDocument, occluded_document
+from service.inference.ranking.scorers import Scorer, SeparateScorer
+from service.inference.tokenization.text import Offset, Text
+from service.inference.words import tokens_of
 from service.scheduler.call import Call, PendingWork
 from service.scheduler.lanes import LaneName
 
 ExplainKind = Literal["none", "tokens", "contrast"]
 _LESS = "send fewer or shorter documents"
 _LESS_TOKENS = f"{_LESS}, or a smaller `top_n`"
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class RankOptions:
     """Indices of the two documents of a contrast; the two with the highest scores if None."""
     top_words: int = 5
     """Number of words of each document without which its rank is computed."""
+
+
+NO_EXPLANATION = RankOptions()
 
 
 @dataclass(frozen=True)
@@ -73,27 +80,85 @@ class TokenShares:
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """Scores of documents, their order, and the explanation that was requested."""
+class Unseen:
+    """Indices of tokens that are neither attended to nor pooled."""
 
-    scores: list[float]
-    """Score of each document, in the order of the request."""
-    parts: list[Mapping[str, float] | None]
-    """Scores whose weighted mean each score is, by name; None for other scores."""
-    order: list[int]
-    """Indices of all documents, the best first; equal scores keep the order of the request."""
-    tokens: dict[int, TokenShares]
-    """Shares of the tokens of the first documents, by the documents' indices."""
-    contrast: tuple[ComparedDocument, ComparedDocument] | None
+    query: tuple[int, ...]
+    """Tokens of the query's own forward pass; empty if each document is read with the query."""
+    documents: Sequence[tuple[int, ...]]
+    """Tokens of the text that the model reads for each document."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
-    """Score of a document, with the parts and the shares of tokens that come with it."""
+class ScoredDocument:
+    """Score of a document, with what comes from the same forward pass."""
 
     score: float
-    parts: Mapping[str, float] | None
-    shares: Floats | None
+    parts: Mapping[str, float] | None = None
+    """Scores whose weighted mean the score is, by name; None for other scores."""
+    shares: Floats | None = None
+    """`[D]`: shares of tokens, which sum to the score."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Scores of documents, their order, and the explanation that was requested."""
+
+    documents: Sequence[ScoredDocument]
+    """Scores in the order of the request."""
+    tokens: Mapping[int, TokenShares]
+    """Shares of the tokens of the first documents, by the documents' indices."""
+    contrast: Sequence[ComparedDocument]
+    """The two compared documents; empty without a contrast."""
+
+    @property
+    def scores(self) -> list[float]:
+        """Score of each document, in the order of the request."""
+        return [document.score for document in self.documents]
+
+    @property
+    def order(self) -> list[int]:
+        """Indices of all documents, the best first; equal scores keep the order of the request."""
+        return order_of(self.scores)
+
+
+def order_of(scores: Sequence[float]) -> list[int]:
+    """Return indices by descending score; equal scores keep their order."""
+    order: list[int] = np.argsort([-score for score in scores], kind="stable").tolist()
+    return order
+
+
+async def each_document(
+    scorer: Scorer,
+    lane: LaneName,
+    caller: Call,
+    read: Callable[[int, Output], Value],
+    unseen: Unseen | None = None,
+) -> dict[int, Value]:
+    """Return what `read` makes of each document's index and output, in the computing thread.
+
+    Documents of which nothing is left are absent.
+    """
+    scheduler, timings = scorer.documents.scheduler, scorer.documents.timings
+    unseen = unseen or Unseen((), [()] * len(scorer.documents.texts))
+    numbers = [
+        number
+        for number, left_out in enumerate(unseen.documents)
+        if not (left_out and scorer.leaves_nothing(number, left_out))
+    ]
+    tasks = [scorer.task(number, unseen.documents[number]) for number in numbers]
+    reduce = [partial(read, number) for number in numbers]
+    if isinstance(scorer, SeparateScorer):
+        done = await scheduler.submit(lane, scorer.query_tasks(unseen.query), caller)
+        timings.add(done)
+        scorer.take_queries([result.value for result in done], unseen.query)
+        results = []
+        if tasks:
+            results = await scheduler.submit(lane, tasks, caller, reduce, resumed=True)
+    else:
+        results = await scheduler.submit(lane, tasks, caller, reduce)
+    timings.add(results)
+    return {number: result.value for number, result in zip(numbers, results, strict=True)}
 
 
 @dataclass
@@ -103,15 +168,12 @@ class Ranker:
     scorer: Scorer
     inputs: Sequence[str]
     """Documents as the caller sent them."""
-    options: RankOptions
+    options: RankOptions = NO_EXPLANATION
     unseen: Unseen | None = None
     """Tokens that are left out of the texts; only without an explanation."""
-    _scores: list[float] = field(default_factory=list)
-    _parts: list[Mapping[str, float] | None] = field(default_factory=list)
-    _shares: list[Floats] = field(default_factory=list)
-    """Shares that come with the scores."""
-    _occluded: dict[int, OccludedDocument] = field(default_factory=dict)
-    _compared: list[ContrastWork] = field(default_factory=list)
+    _documents: list[ScoredDocument] = field(default_factory=list, init=False)
+    _occluded: dict[int, Occlusion] = field(default_factory=dict, init=False)
+    _compared: list[ComparedDocument] = field(default_factory=list, init=False)
 
     @property
     def explains(self) -> bool:
@@ -128,8 +190,8 @@ class Ranker:
         """Largest possible work, whichever documents turn out to be the first ones."""
         scorer, options = self.scorer, self.options
         lengths = [len(text.input_ids) for text in scorer.documents.texts]
-        query = scorer.query_task().tokens if isinstance(scorer, QueryPass) else 0
-        encoded = sum(lengths) + query
+        queries = scorer.query_tasks() if isinstance(scorer, SeparateScorer) else ()
+        encoded = sum(lengths) + sum(task.tokens for task in queries)
         passes: list[int] = []
         if self.explains and not (options.explain == "tokens" and scorer.additive):
             numbers = options.compare or range(len(lengths))
@@ -139,16 +201,12 @@ class Ranker:
         return Work(encoded + sum(passes), least)
 
     async def rank(self, reply_bytes: int) -> Ranking:
-        """Return the ranking, and the explanation that is computed before the deadline.
-
-        Args:
-            reply_bytes: predicted size of the reply, which determines the time to write it.
+        """Return the ranking with what is explained in time; `reply_bytes` take time to write.
 
         Raises:
             Unprocessable: not even the smallest useful part fits before the deadline.
             Overloaded: the queue is full, or less than half would fit beside other requests.
             EngineTimeout: the deadline came before the scores were computed.
-            ServiceError: the engine failed.
 
         """
         prepared = self.scorer.documents
@@ -161,61 +219,27 @@ class Ranker:
             needed = needed_tokens(prepared.scheduler, work, seconds - writing)
         promise = PendingWork(work.tokens, needed, writing_seconds=writing)
         caller = replace(prepared.caller, pending=promise)
+        lane: LaneName = "attention" if self.explains else "encode"
         try:
-            await self._score(caller)
-            order = self._order()
+            found = await each_document(self.scorer, lane, caller, self._read, self.unseen)
+            nothing = ScoredDocument(self.scorer.empty_score)
+            self._documents = [found.get(n, nothing) for n in range(len(self.inputs))]
+            if not self.explains:
+                return Ranking(self._documents, {}, ())
+            order = order_of([document.score for document in self._documents])
             await asyncio.to_thread(self._choose, order)
             await run_until(caller.finish_by - writing, [self._occlude(caller)])
         finally:
             promise.end()
         return await asyncio.to_thread(self._result, order)
 
-    async def _score(self, caller: Call) -> None:
-        """Compute the scores of all documents, and the shares that come with them."""
-        scorer, lane = self.scorer, self._lane
-        scheduler, timings = scorer.documents.scheduler, scorer.documents.timings
-        shares = self.explains and scorer.additive
-        unseen = self.unseen or Unseen((), [()] * len(self.inputs))
-        numbers = [
-            number
-            for number, left_out in enumerate(unseen.documents)
-            if not (left_out and scorer.leaves_nothing(number, left_out))
-        ]
-        tasks = [scorer.task(n, unseen.documents[n], shares=shares) for n in numbers]
-        reduce = [self._reader(n, unseen.documents[n], shares=shares) for n in numbers]
-        if isinstance(scorer, QueryPass):
-            done = await scheduler.submit(lane, [scorer.query_task(unseen.query)], caller)
-            timings.add(done)
-            scorer.take_query(done[0].value, unseen.query)
-            results = []
-            if tasks:
-                results = await scheduler.submit(lane, tasks, caller, reduce, resumed=True)
-        else:
-            results = await scheduler.submit(lane, tasks, caller, reduce)
-        timings.add(results)
-        scored = {n: result.value for n, result in zip(numbers, results, strict=True)}
-        nothing = _Scored(scorer.empty_score, None, None)
-        found = [scored.get(number, nothing) for number in range(len(self.inputs))]
-        self._scores = [one.score for one in found]
-        self._parts = [one.parts for one in found]
-        self._shares = [one.shares for one in found if one.shares is not None]
-
-    def _reader(
-        self, number: int, unseen: tuple[int, ...], *, shares: bool
-    ) -> Callable[[Output], _Scored]:
-        """Return a function that is called in the thread that computes a document's output."""
-
-        def read(output: Output) -> _Scored:
-            scorer = self.scorer
-            own = scorer.shares(number, output) if shares else None
-            parts = scorer.parts(number, output, unseen)
-            return _Scored(scorer.score(number, output, unseen), parts, own)
-
-        return read
-
-    def _order(self) -> list[int]:
-        order: list[int] = np.argsort([-score for score in self._scores], kind="stable").tolist()
-        return order
+    def _read(self, number: int, output: Output) -> ScoredDocument:
+        scorer, unseen = self.scorer, self.unseen.documents[number] if self.unseen else ()
+        return ScoredDocument(
+            scorer.score(number, output, unseen),
+            scorer.parts(number, output, unseen),
+            scorer.shares(number, output) if self.explains and scorer.additive else None,
+        )
 
     def _choose(self, order: Sequence[int]) -> None:
         """Choose the forward passes without parts of documents."""
@@ -223,35 +247,36 @@ class Ranker:
         if options.explain == "tokens" and not scorer.additive:
             for number in order[: self.shown]:
                 parts = [[token] for token in scorer.removable(number)]
-                self._occluded[number] = OccludedDocument(scorer, number, parts)
+                self._occluded[number] = occluded_document(scorer, number, parts)
         if options.explain == "contrast":
             for number in options.compare or order[:2]:
-                own = self._shares[number] if scorer.additive else None
-                text, score = self.inputs[number], self._scores[number]
-                work = ContrastWork(scorer, number, text, score, own, options.top_words)
-                self._compared.append(work)
+                found, text = self._documents[number], self.inputs[number]
+                compared = ComparedDocument(
+                    scorer, number, text, found.score, found.shares, options.top_words
+                )
+                self._compared.append(compared)
 
     async def _occlude(self, caller: Call) -> None:
         """Compute the scores without parts: the first of each document, then the second, …."""
         prepared = self.scorer.documents
-        documents = [*self._occluded.values(), *(work.occluded for work in self._compared)]
-        jobs = in_turn([document.jobs() for document in documents])
+        occlusions = [*self._occluded.values(), *(each.occlusion for each in self._compared)]
+        jobs = in_turn([occlusion.jobs() for occlusion in occlusions])
         await occlude(prepared.scheduler, caller, prepared.timings, jobs)
 
-    def _result(self, order: list[int]) -> Ranking:
+    def _result(self, order: Sequence[int]) -> Ranking:
         """Return the values computed so far."""
         tokens: dict[int, TokenShares] = {}
         if self.options.explain == "tokens":
             tokens = {number: self._of_tokens(number) for number in order[: self.shown]}
-        compared = [work.compared() for work in self._compared]
-        contrast = (compared[0], compared[1]) if compared else None
-        return Ranking(self._scores, self._parts, order, tokens, contrast)
+        for compared in self._compared:
+            compared.settle()
+        return Ranking(self._documents, tokens, self._compared)
 
     def _of_tokens(self, number: int) -> TokenShares:
-        if self.scorer.additive:
-            own = self._shares[number]
-            return TokenShares(own, len(own), len(own))
-        losses = self._scores[number] - self._occluded[number].scores
+        found = self._documents[number]
+        if found.shares is not None:
+            return TokenShares(found.shares, len(found.shares), len(found.shares))
+        losses = found.score - self._occluded[number].scores
         shares = np.full(len(self.scorer.own_tokens(number)), np.nan, np.float32)
         shares[self.scorer.removable(number)] = losses
         computed = int(np.count_nonzero(~np.isnan(losses)))
@@ -262,6 +287,60 @@ class Ranker:
         tokens = len(self.scorer.removable(number))
         return min(tokens, self.options.top_words) if self.scorer.additive else tokens
 
-    @property
-    def _lane(self) -> LaneName:
-        return "attention" if self.explains else "encode"
+
+QUERY, DOCUMENTS = "query_without", "documents_without"
+"""Names of the request's fields in error messages."""
+
+
+def unseen_of(
+    scorer: Scorer,
+    texts: tuple[str, Sequence[str]],
+    of_query: Sequence[Offset],
+    of_documents: Sequence[Sequence[Offset]],
+) -> Unseen:
+    """Return the tokens of spans that are left out of a query and documents as they were sent.
+
+    `of_documents` is empty if nothing is left out of any.
+
+    Raises:
+        Unprocessable: a span is empty, out of its text, or has no token; spans of a text do not
+            ascend or overlap; or no token of the query would be left.
+
+    """
+    query, documents = texts
+    unseen: list[tuple[int, ...]] = []
+    for number, spans in enumerate(of_documents or [()] * len(documents)):
+        own, name = scorer.own_tokens(number), f"{DOCUMENTS}[{number}]"
+        tokens = left_out(documents[number], spans, scorer.document(number), name)
+        found = [own[token] for token in tokens]
+        if of_query and not isinstance(scorer, SeparateScorer):
+            own = scorer.query_tokens(number)
+            tokens = left_out(query, of_query, scorer.query_text(number), QUERY)
+            found = [*(own[token] for token in tokens), *found]
+        unseen.append(tuple(found))
+    if not isinstance(scorer, SeparateScorer):
+        return Unseen((), unseen)
+    in_query = left_out(query, of_query, scorer.query_text(0), QUERY)
+    if in_query and scorer.leaves_no_query(in_query):
+        raise Unprocessable(f"{QUERY}: no token of the query would be left: leave out less")
+    return Unseen(in_query, unseen)
+
+
+def left_out(text: str, spans: Sequence[Offset], tokenized: Text, name: str) -> tuple[int, ...]:
+    """Return the indices of the tokens of spans, ascending; `name` is the spans' field."""
+    before = 0
+    for place, (start, end) in enumerate(spans):
+        if start < before or start >= end or end > len(text):
+            raise Unprocessable(
+                f"{name}[{place}] is [{start}, {end}): send spans of [0, {len(text)}) that ascend, "
+                "without overlaps"
+            )
+        before = end
+    owned = tokens_of(spans, tokenized)
+    for place, tokens in enumerate(owned):
+        if not tokens:
+            start, end = spans[place]
+            raise Unprocessable(
+                f"{name}[{place}] is [{start}, {end}), which has no token: send another span"
+            )
+    return tuple(sorted({token for tokens in owned for token in tokens}))

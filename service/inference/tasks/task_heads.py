@@ -29,16 +29,9 @@ _NAMES: Mapping[TaskKind, str] = {
 
 
 def required_task(manifest: Manifest, kinds: Collection[TaskKind], checkpoint: str) -> TaskConfig:
-    """Return the model's task head, if it is of an accepted kind.
+    """Return the model's task head, if it is of an accepted kind, or raise `NoTaskHead`.
 
-    Args:
-        manifest: manifest of the artifact.
-        kinds: accepted kinds of task heads.
-        checkpoint: description of a suitable checkpoint, for the error message.
-
-    Raises:
-        NoTaskHead: the model has no task head, or one of another kind.
-
+    The error message names a suitable `checkpoint`.
     """
     task = manifest.task
     if task is None or task.kind not in kinds:
@@ -48,15 +41,7 @@ def required_task(manifest: Manifest, kinds: Collection[TaskKind], checkpoint: s
 
 
 async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]:
-    """Compute the task head's output for each text: logits `[C]` or `[S, C]`, or weights `[V]`.
-
-    Raises:
-        Unprocessable: an input is not a pair, and the task head scores pairs only.
-        NotVerified: vectors failed the artifact's verification.
-        Overloaded: the queue has no room, or the deadline cannot be met.
-        ServiceError: the engine failed.
-
-    """
+    """Compute the task head's output for each text: logits `[C]` or `[S, C]`, or weights `[V]`."""
     prepared.require_use("vectors")
     if task.pairs:
         for index, text in enumerate(prepared.texts):
@@ -80,8 +65,8 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
 
 
 def probabilities(logits: Floats) -> Floats:
-    """Convert logits `[C]` to probabilities: softmax of several labels, sigmoid of one."""
-    return sigmoid(logits) if len(logits) == 1 else softmax(logits)
+    """Convert logits `[…, C]` to probabilities: softmax of several labels, sigmoid of one."""
+    return sigmoid(logits) if logits.shape[-1] == 1 else softmax(logits)
 
 
 def sigmoid(logits: Floats) -> Floats:
@@ -92,10 +77,10 @@ def sigmoid(logits: Floats) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return probabilities of labels of which exactly one applies."""
+    """Return probabilities of labels `[…, C]` of which exactly one applies."""
     wide = logits.astype(np.float64)
-    above = np.exp(wide - wide.max())
-    return (above / above.sum()).astype(np.float32)
+    above = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return (above / above.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
 TEMPLATE = "This is a photo of {}."
@@ -114,14 +99,7 @@ class ZeroShot:
     prepared: tuple[PreparedTexts, PreparedTexts]
 
     async def logits(self) -> list[Floats]:
-        """Return the logits of the labels for each picture, `[C]` each.
-
-        Raises:
-            NotVerified: vectors failed the verification of a tower's artifact.
-            Overloaded: a queue has no room, or the deadline cannot be met.
-            ServiceError: an engine failed.
-
-        """
+        """Return the logits of the labels for each picture, `[C]` each."""
         pictures, labels = [
             await _unit_vectors(inference, prepared)
             for inference, prepared in zip(self.towers, self.prepared, strict=True)
@@ -130,12 +108,7 @@ class ZeroShot:
 
 
 def label_texts(labels: Sequence[str], template: str | None) -> list[str]:
-    """Return the text of each label.
-
-    Raises:
-        Unprocessable: the template does not have exactly one place for a label.
-
-    """
+    """Return the text of each label, whose place is in the template once."""
     text = TEMPLATE if template is None else template
     if text.count(PLACE) != 1:
         raise Unprocessable(f"template: put {PLACE} once, where the label goes")

@@ -449,6 +449,9 @@ class TextTokenizer:
         for index, (encoding, kept) in enumerate(parts):
             text = Text(encoding, file.ids(encoding), file.unknown_ids, prompt, kept)
             # Also if cut: a limit below the special tokens cuts nothing
+            if options.max_tokens and text.truncated and all(text.special_tokens_mask):
+                room = f"{limit} tokens leave no room beside the special ones"
+                raise InputTooLong(f"{options.name(first + index)}: {room}")
             if text.size > limit and not (whole and isinstance(inputs[index], str)):
                 _within(limit, text, options.name(first + index))
             if not text.size:

@@ -10,7 +10,6 @@ what was cut, which for a pair is the product of both texts' lengths.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
@@ -173,13 +172,6 @@ def shortened(text: Text, max_tokens: int, direction: Direction) -> Text:
         )
     second = np.flatnonzero(np.diff(own) > 1)[:1] + 1  # after the special tokens between texts
     return text.in_arrays().of(_kept(np.split(own, second), text.size, excess, direction))
-
-
-async def shorten(texts: list[Text], max_tokens: int, direction: Direction) -> None:
-    """Replace each text of a list by `shortened`, which runs in a thread; errors as there."""
-    texts[:] = await asyncio.to_thread(
-        lambda: [shortened(text, max_tokens, direction) for text in texts]
-    )
 
 
 def _kept(parts: Sequence[Ids], count: int, excess: int, direction: Direction) -> list[int]:

@@ -14,15 +14,14 @@ from sentence_transformers.util import quantize_embeddings
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.cohere.replies import (
-    FORMS,
-    EmbeddingType,
-    embedded,
+from service.api.cohere import (
     error_response,
+    meta,
     new_id,
     searched,
 )
-from service.api.cohere.rerank import RANK_BYTES
+from service.api.drop_in.forms import FORMS, EmbeddingType
+from service.api.drop_in.scores import RANK_BYTES
 from service.engines.onnx import OnnxEngine
 from service.errors import NoTaskHead, Overloaded, ServiceError, UnknownModel, Unprocessable
 from service.inference.timings import Timings, Warnings
@@ -372,13 +371,15 @@ def test_a_unit_of_search_has_up_to_a_hundred_documents(documents: int, units: i
 
 def test_ids_are_uuids() -> None:
     assert uuid.UUID(new_id()) != uuid.UUID(new_id())
-    assert embedded("2", Timings(7, 0.0, 0.0))["billed_units"] == {"input_tokens": 7}
+    assert meta("2", {"input_tokens": 7}, Timings(7, 0.0, 0.0))["billed_units"] == {
+        "input_tokens": 7
+    }
 
 
 def test_warnings_are_sentences() -> None:
     timings = Timings(7, 0.0, 0.0, warnings=Warnings(truncated=1))
     warnings = ["1 text was cut to the most tokens"]
-    assert embedded("2", timings)["warnings"] == searched("2", 1, timings)["warnings"] == warnings
+    assert meta("2", {}, timings)["warnings"] == searched("2", 1, timings)["warnings"] == warnings
 
 
 @pytest.mark.parametrize(

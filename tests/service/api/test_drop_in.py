@@ -17,11 +17,16 @@ from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
-from service.api.drop_in.embedding import ListForm, TextsOrIds, check_given, joined
-from service.api.drop_in.prompts import prompt_for, without_prompt
-from service.api.drop_in.ranking import Documents, Ranking, shortened
+from service.api.drop_in.embedding import (
+    TextsOrIds,
+    check_given,
+    prompt_for,
+    without_prompt,
+)
+from service.api.drop_in.forms import ListForm
+from service.api.drop_in.scores import Documents, Ranking, shortened
+from service.api.openai import joined
 from service.api.wire import route
-from service.engines.contract import Floats
 from service.engines.onnx import OnnxEngine
 from service.errors import EmptyInputs, Unprocessable
 from service.inference.timings import Timings
@@ -118,14 +123,13 @@ def test_empty_inputs_are_named(given: list[Input], says: str) -> None:
 
 
 def test_a_list_is_one_json_value() -> None:
-    vectors = [np.array([0.1, -2], np.float32), np.array([[3], [4]], np.float32)]
-
-    def item(number: int, vector: Floats) -> list[bytes]:
-        return [b"[%d," % number, vector.tobytes().hex().encode(), b"]"]
-
-    form = ListForm(b"[", item, lambda _: b"]")
-    written = b"".join(form.pieces(vectors, Timings(0, 0.0, 0.0)))
-    assert written == b"[[0,cdcccc3d000000c0],[1,0000404000008040]]"
+    vectors = [np.array([0.5, -2], np.float32), np.array([[3], [4]], np.float32)]
+    form = ListForm(b'{"a":[', b"[%d,", b"]", lambda timings: {"n": timings.tokens}, kept=1)
+    written = b"".join(form.pieces(vectors, Timings(7, 0.0, 0.0)))
+    assert written == b'{"a":[[0,[0.5]],[1,[[3.0]]]],"n":7}'
+    assert b"".join(ListForm(b"[").pieces(vectors, Timings(7, 0.0, 0.0))) == (
+        b"[[0.5,-2.0],[[3.0],[4.0]]]"
+    )
 
 
 async def test_large_lists_leave_the_event_loop_and_have_their_limit(
@@ -234,13 +238,13 @@ LOGITS = (-50.0, -40.0, -50.0, 3.0)
 
 
 def _ranking(*, logits: bool) -> Ranking:
-    return Ranking([np.array([x], np.float32) for x in LOGITS], logits, Timings(0, 0.0, 0.0))
+    return Ranking(LOGITS, logits, Timings(0, 0.0, 0.0))
 
 
 def test_equal_scores_keep_their_order_and_small_ones_theirs() -> None:
     """A sigmoid of −40 and of −50 differ; of equal texts the first comes first."""
     ranking = _ranking(logits=True)
-    assert ranking.order() == [3, 1, 0, 2]
+    assert [index for index, _ in ranking.best(raw=True)] == [3, 1, 0, 2]
     assert ranking.scores() == pytest.approx(expit(LOGITS), rel=1e-6)
     assert ranking.scores(raw=True) == list(LOGITS)
 

@@ -19,16 +19,15 @@ from sentence_transformers import SentenceTransformer
 
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
-from service.api.infinity.embeddings import RANK_BYTES
-from service.api.infinity.fields import (
+from service.api.drop_in.scores import PREDICTION_BYTES, RANK_BYTES
+from service.api.infinity import (
     MAX_CHARACTERS,
     InfinityRequest,
     Text,
+    capabilities,
     envelope,
     error_response,
 )
-from service.api.infinity.models import capabilities
-from service.api.tei.predict import PREDICTION_BYTES
 from service.app import create_app
 from service.errors import (
     EngineFailed,
@@ -334,7 +333,7 @@ OURS = {
     "RerankInput": "InfinityRerankRequest",
     "ClassifyInput": "ClassifyRequest",
     "OpenAIEmbeddingResult": "EmbeddingsReply",
-    "ReRankResult": "RerankReply",
+    "ReRankResult": "InfinityRerankReply",
     "ClassifyResult": "ClassifyReply",
     "OpenAIModelInfo": "InfinityModels",
 }
@@ -359,7 +358,7 @@ def shape(document: dict[str, Any], schema: dict[str, Any]) -> Any:
 
 def named(names: Iterable[str], name: str) -> str:
     """Return Infinity's schema of a name; FastAPI separates schemas of one name by module."""
-    parted = re.compile(rf"(service__api__infinity__\w+__)?{name}")
+    parted = re.compile(rf"(service__api__infinity__)?{name}")
     (found,) = (one for one in names if parted.fullmatch(one))
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.api.jina import error_response
+from service.api.cohere import jina_error_response as error_response
 from service.errors import NoTaskHead, ServiceError, UnknownModel, Unprocessable
 from tests.service.api.rankers import QUERY, TEXTS, Ranker
 from tests.service.api.tei.tasks import RANKS, serving_task

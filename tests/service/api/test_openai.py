@@ -17,9 +17,8 @@ import tiktoken
 from pydantic import TypeAdapter
 
 from model.artifact.manifest import MANIFEST, Artifact
-from service.api.infinity.models import NOT_LOADED
-from service.api.openai.embeddings import EmbeddingInputs
-from service.api.openai.models import error_response
+from service.api.infinity import NOT_LOADED
+from service.api.openai import EmbeddingInputs, error_response
 from service.engines.onnx import OnnxEngine
 from service.errors import (
     EngineUnavailable,

@@ -16,8 +16,8 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTran
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.vllm.fields import MessagesRequest, VllmRequest, error_response
-from service.api.vllm.score import FORM_FIELDS, SCORE_BYTES
+from service.api.messages import MessagesRequest, TruncatingRequest
+from service.api.vllm import FORM_FIELDS, SCORE_BYTES, error_response
 from service.errors import (
     EngineFailed,
     NoTaskHead,
@@ -416,17 +416,17 @@ def test_either_input_or_messages() -> None:
 
 
 def test_texts_are_cut_only_when_asked() -> None:
-    assert not VllmRequest().options("{}").truncate
-    left = VllmRequest(truncate_prompt_tokens=-1, truncation_side="left").options("{}")
+    assert not TruncatingRequest().options("{}").truncate
+    left = TruncatingRequest(truncate_prompt_tokens=-1, truncation_side="left").options("{}")
     assert (left.truncate, left.direction, left.max_tokens) == (True, "left", None)
-    assert VllmRequest(truncate_prompt_tokens=5).options("{}").direction == "right"
+    assert TruncatingRequest(truncate_prompt_tokens=5).options("{}").direction == "right"
 
 
 @pytest.mark.parametrize(
     ("asked", "refused"), [(None, 0), (-1, 0), (1, 0), (9, 0), (0, 1), (10, 1)]
 )
 def test_lengths_are_those_of_the_model(asked: int | None, refused: bool) -> None:
-    request = VllmRequest(truncate_prompt_tokens=asked)
+    request = TruncatingRequest(truncate_prompt_tokens=asked)
     if not refused:
         request.check_length(9)
         return

@@ -18,23 +18,20 @@ from model.artifact.manifest import Artifact
 from service.api.native.explain_forms import (
     ExplainReply,
     ExplainResult,
+    PairMatches,
     explain_json,
     explain_safetensors,
+    match_fields,
     matches_bytes,
     matches_json,
     reply_bytes,
 )
 from service.api.native.texts import Header
 from service.engines.contract import Task
-from service.inference.explanation.cost import Side
-from service.inference.explanation.spans import (
-    Block,
-    ExplainOptions,
-    PairExplanation,
-    Span,
-    SpanKind,
-)
-from service.inference.explanation.token_matches import PairMatches, TokenMatch
+from service.inference.explanation.cost import ExplainOptions, Side
+from service.inference.explanation.explanation import PairExplanation
+from service.inference.explanation.spans import Block, Span, SpanKind
+from service.inference.ranking.scorers import MatchedToken
 from service.models.state import state_of
 from tests.service.harness import CONFIG, AnsweringEngine, Client, body_of, serving, tokenized
 
@@ -75,9 +72,16 @@ def test_a_reply_is_no_larger_than_predicted(length: int, kind: SpanKind) -> Non
     assert sum(map(len, explain_safetensors(HEADER, texts, [found]))) <= binary_size
     if length > 1:
         assert binary_size < json_size / 2, "as the error of a reply in JSON says"
-    matches = [TokenMatch(i, i, 1 / 3) for i in range(length)]
-    written = matches_json(HEADER, texts, [PairMatches(0.5, matches)])
+    matches = [MatchedToken(i, i, 1 / 3) for i in range(length)]
+    written = matches_json(HEADER, texts, [PairMatches(0.5, matches)], mean=False)
     assert len(body_of(written)) <= matches_bytes(texts)
+
+
+def test_a_mean_is_complete_too() -> None:
+    matches = [MatchedToken(0, 0, 1.0), MatchedToken(1, 0, 0.5)]
+    assert match_fields(PairMatches(0.75, matches), mean=True)["completeness_error"] == 0
+    assert match_fields(PairMatches(1.0, matches), mean=False)["completeness_error"] == 0.5
+    assert match_fields(PairMatches(-1e9, []), mean=True)["completeness_error"] == 0
 
 
 def test_an_agreement_that_there_is_not_is_null_and_nan() -> None:

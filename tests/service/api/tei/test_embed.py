@@ -10,14 +10,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from scipy.spatial.distance import cosine
 from starlette.requests import Request
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from model.config.precision import Precision
-from service.api.tei.rerank import cosines
-from service.api.tei.vocabulary import TOKEN_BYTES, VocabularyQuery, vocabulary
+from service.api.tei.tokens import TOKEN_BYTES, VocabularyQuery, vocabulary
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
 from tests.service.harness import exchange, reserved_replies, serving, state_of
 from tests.service.several import fake_of
@@ -230,7 +228,7 @@ async def test_bm42_is_weighed_before_it_is_computed(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of 48 tokens and two special ones may be a word, of 40 bytes."""
-    monkeypatch.setattr("service.api.tei.embed_sparse.last_layer", None)  # computes
+    monkeypatch.setattr("service.api.tei.vectors.last_layer", None)  # computes
     body = {"inputs": ["cat " * 24] * 2, "method": "bm42"}
     async with serving_task(artifact, None, max_response_bytes=2000) as client:
         response = await client.post("/embed_sparse", json=body)
@@ -239,12 +237,6 @@ async def test_bm42_is_weighed_before_it_is_computed(
 
 
 INPUTS = {"source_sentence": "a cat", "sentences": ["a dog", "a cat", "naïve 😀"]}
-
-
-def test_cosines_are_scipys() -> None:
-    vectors = [np.random.default_rng(seed).standard_normal(8, np.float32) for seed in range(4)]
-    expected = [1 - cosine(vectors[0], other) for other in vectors[1:]]
-    np.testing.assert_allclose(cosines(vectors), expected, atol=1e-6)
 
 
 async def test_scores_are_in_the_order_given(client: httpx.AsyncClient) -> None:
@@ -263,7 +255,7 @@ async def test_scores_are_in_the_order_given(client: httpx.AsyncClient) -> None:
         ({"inputs": INPUTS | {"source_sentence": ""}}, 400, "source_sentence[0] is empty"),
         ({"inputs": INPUTS | {"sentences": "a"}}, 422, "inputs.sentences"),
         ({"inputs": {"sentences": ["a"]}}, 422, "inputs.source_sentence"),
-        ({"inputs": INPUTS | {"sentences": ["a"] * 512}}, 422, "513 inputs"),
+        ({"inputs": INPUTS | {"sentences": ["a"] * 513}}, 422, "513 inputs"),
         ({"inputs": INPUTS, "parameters": {"truncation_direction": "up"}}, 422, "direction"),
         ({"inputs": INPUTS, "parameters": {"prompt_name": "q"}}, 422, "prompt_name"),
     ],
@@ -278,16 +270,16 @@ async def test_refusals_of_similarities(
 async def test_parameters_cut_texts_and_vectors_are_bounded(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four vectors of 128 numbers count among the bytes of replies, and go back."""
+    """Each score, and the vector of 128 numbers of the source, count among the bytes of replies."""
     inputs = INPUTS | {"sentences": ["a " * 600] * 3}
     parameters = {"truncate": False}
-    async with serving(artifact, fake_of(artifact), max_response_bytes=4 * 4 * 128 + 96) as client:
+    async with serving(artifact, fake_of(artifact), max_response_bytes=4 * 128) as client:
         replies, sizes = state_of(client.app).replies, reserved_replies(monkeypatch)
         assert (await client.post("/similarity", json={"inputs": inputs})).status_code == 200
-        assert (replies.held, sizes) == (0, [4 * 4 * 128 + 96])
+        assert (replies.held, sizes) == (0, [3 * 24, 4 * 128])
         long = await client.post("/similarity", json={"inputs": inputs, "parameters": parameters})
-        assert "text 1 (0 is source_sentence" in long.json()["error"]
-        inputs["sentences"].append("b")
+        assert "inputs.sentences[0] has 602 tokens" in long.json()["error"]
+        inputs["sentences"] = ["b"] * 22
         assert (await client.post("/similarity", json={"inputs": inputs})).status_code == 413
 
 

@@ -25,7 +25,8 @@ from transformers import (
 
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
-from service.api.tei.predict import PredictRequest, predictions, span_bytes
+from service.api.drop_in.scores import predictions
+from service.api.tei.scores import PredictRequest, span_bytes
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenizer import Options
 from tests.model.families.parity import saved

@@ -123,10 +123,10 @@ async def test_what_does_not_fit_a_late_interaction_model(
     assert says in response.json()["error"]
 
 
-async def test_token_vectors_count_as_bytes_of_a_reply(late_artifact: Artifact) -> None:
-    """A query of nine tokens and a document of four count, with six numbers a token."""
+async def test_the_vectors_of_a_query_count_as_bytes_of_a_reply(late_artifact: Artifact) -> None:
+    """The query's nine tokens have six numbers each; documents' vectors are not kept."""
     body = {"query": "a", "texts": ["b"]}
-    for limit, status in ((4 * 6 * 13, 200), (4 * 6 * 13 - 1, 413)):
+    for limit, status in ((4 * 6 * 9, 200), (4 * 6 * 9 - 1, 413)):
         async with serving(late_artifact, max_response_bytes=limit) as client:
             assert (await client.post("/rerank", json=body)).status_code == status
 

@@ -15,7 +15,7 @@ from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
 from model.artifact.manifest import Artifact
-from service.api.tei.rerank import RANK_BYTES
+from service.api.tei.scores import RANK_BYTES
 from service.api.wire import json_pieces
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import Problem, describe_errors, error_reply, problem_response
@@ -230,7 +230,7 @@ async def test_what_fails_gives_its_bytes_back(
         if fails == "the engine":
             monkeypatch.setattr(ScoringEngine, "expected", fail)
         else:
-            monkeypatch.setattr("service.api.tei.predict.predictions", fail)
+            monkeypatch.setattr("service.api.tei.scores.predictions", fail)
         response = await client.post("/predict", json={"inputs": "a"})
         replies = state_of(client.app).replies
         assert (replies.held, replies.returned > 0) == (0, True)

@@ -26,18 +26,20 @@ from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, ReplyTooLarge
 from service.inference.explanation import decomposition
-from service.inference.explanation import towers as module
+from service.inference.explanation.cost import ExplainOptions
 from service.inference.explanation.decomposition import (
+    ASSUMED,
+    MEASURED_TOKENS,
     DecomposedText,
     TextDecomposition,
     check_memory,
     decomposition_bytes,
     decomposition_tokens,
     pair_shares,
+    part_cost,
     step_tokens,
 )
-from service.inference.explanation.spans import ExplainOptions
-from service.inference.explanation.towers import ASSUMED, Tower, part_cost
+from service.inference.explanation.explanation import Tower
 from service.inference.timings import Timings
 from service.scheduler.call import ANYBODY, Call
 from service.scheduler.scheduler import Scheduler
@@ -260,7 +262,7 @@ async def test_it_is_the_time_of_a_part_beside_that_of_a_token(
     class Clocked(FakeEngine):
         def run(self, tasks: Sequence[Task]) -> list[Output]:
             steps.extend(task for task in tasks if isinstance(task, DecomposeTask))
-            clock.now += 7.0 if len(steps) == 1 else 0.005 * module.MEASURED_TOKENS
+            clock.now += 7.0 if len(steps) == 1 else 0.005 * MEASURED_TOKENS
             return super().run(tasks)
 
     engine = Clocked(CONFIG, concurrency=2)

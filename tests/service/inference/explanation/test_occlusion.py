@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
 from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.explanation import occlusion
-from service.inference.explanation.cost import Side
-from service.inference.explanation.explanation import PairWork, chunks
+from service.inference.explanation.cost import ExplainOptions
+from service.inference.explanation.explanation import PairExplanation, Tower, chunks, settle
 from service.inference.explanation.occlusion import (
     HeadOcclusion,
     Job,
@@ -34,8 +35,7 @@ from service.inference.explanation.occlusion import (
     in_turn,
     occlude,
 )
-from service.inference.explanation.spans import ExplainOptions, PairExplanation, Span, span_sums
-from service.inference.explanation.token_matches import PairMatches, TokenMatch, max_sim_matches
+from service.inference.explanation.spans import Span, span_sums
 from service.inference.timings import Timings
 from service.scheduler.call import ANYBODY
 from tests.model.late_checkpoints import DOCUMENTS, QUERY
@@ -61,11 +61,14 @@ OTHER = np.arange(1, 9, dtype=np.float32)
 def occluded(
     length: int, first: int = 0, spans: Sequence[Span] = (), order: Sequence[int] | None = None
 ) -> Occlusion:
-    text = replace(tokenized(length), prompt_tokens=first)
+    options = ExplainOptions(2, "mean", *(False, True, False, False))
+    sentence = SimpleNamespace(include_prompt=False)
+    vectors = SimpleNamespace(finish=lambda pooled, _: pooled)
+    inference: Any = SimpleNamespace(sentence=sentence, vectors=vectors)
+    tower = Tower(inference, options, cast(Any, None))
     spans = spans or [Span(0, 0, (token,)) for token in range(length)]
     order = range(len(spans)) if order is None else order
-    pooling = Pooling(2, "mean", first)
-    return Occlusion(text, spans, order, pooling, lambda vector: vector, OTHER)
+    return tower.occlusion(replace(tokenized(length), prompt_tokens=first), spans, order, OTHER)
 
 
 def _jobs(occlusions: list[Occlusion]) -> Iterator[Job]:
@@ -77,20 +80,20 @@ async def test_each_token_is_a_text_without_it() -> None:
     timings = Timings(9, 0.0, 0.0)
     with batching(engine) as (scheduler, _):
         await occlude(scheduler, ANYBODY, timings, _jobs(several))
-    for one in several[:2]:
-        for token, found in enumerate(one.without):
-            first = one.pooling.first_token
+    for one, length, first in zip(several[:2], (5, 3), (2, 0), strict=True):
+        text = tokenized(length)
+        for token, found in enumerate(one.scores):
             left_out = (token,) if token >= first else ()
             task = TextTask(
-                one.text.input_ids,
-                one.text.segment_ids,
+                text.input_ids,
+                text.segment_ids,
                 pooling=Pooling(2, "mean", first, left_out),
                 unseen=(token,),
             )
             pooled = engine.expected(task).pooled
             assert pooled is not None
             assert found == pytest.approx(cosine(pooled, OTHER))
-    assert several[2].without.tolist() == [0.0]  # no token is left to pool
+    assert several[2].scores.tolist() == [0.0]  # no token is left to pool
     assert timings.inference_seconds > 0
 
 
@@ -105,9 +108,9 @@ async def test_a_span_is_left_out_as_a_whole_and_only_those_of_the_order_are() -
     for task, number in zip(tasks, (2, 0), strict=True):
         pooled = engine.expected(task).pooled
         assert pooled is not None
-        assert one.without[number] == pytest.approx(cosine(pooled, OTHER))
-    assert np.isnan(one.without[1])  # not in the order
-    assert one.without[3] == 0.0  # no token is left to pool
+        assert one.scores[number] == pytest.approx(cosine(pooled, OTHER))
+    assert np.isnan(one.scores[1])  # not in the order
+    assert one.scores[3] == 0.0  # no token is left to pool
 
 
 def test_texts_take_turns() -> None:
@@ -191,44 +194,31 @@ def test_a_head_without_one_of_the_texts_is_not_computed() -> None:
     assert np.isnan(found).sum() == found.size - 1
 
 
-OPTIONS = ExplainOptions(
-    2, None, pairs=False, occlusion=True, decomposition=True, heads=False, spans="words", top=2
-)
-
-
-def work(tokens: int) -> PairWork:
-    spans = [Span(n, n + 1, (n,)) for n in range(3)]
-    return PairWork(OPTIONS, (tokenized(tokens), tokenized(5)), (spans, spans[:1]))
-
-
-def test_sizes() -> None:
-    assert work(40).sides == [Side(40, 3, 2), Side(5, 1, 1)]
-
-
 def test_what_is_not_computed_is_nan_and_counted_as_wanted() -> None:
-    pair = work(40)
-    pair.similarity = 0.5
-    pair.occlusions = tuple(
-        Occlusion(text, spans, order, Pooling(2, "mean"), lambda x: x, np.ones(8, np.float32))
-        for text, spans, order in zip(pair.texts, pair.spans, ([2, 0], [0]), strict=True)
-    )
-    pair.occlusions[0].without[2] = 0.25
-    found = pair.explanation()
-    assert found.occlusion is not None
-    np.testing.assert_array_equal(found.occlusion[0], [np.nan, np.nan, 0.25])
-    assert found.decomposition is not None
-    assert found.decomposition.shape == (40, 5)
-    assert found.wanted == {"occlusion": 3, "decomposition": 1}
-    assert found.computed == {"occlusion": 1, "decomposition": 0}
-    assert found.partial
-    pair.decomposition = np.zeros((40, 5), np.float32)
-    assert pair.explanation().computed["decomposition"] == 1
+    options = ExplainOptions(2, None, *(False, True, True, False))
+    pair, lengths = PairExplanation(0.5), (40, 5)
+    occlusions = [occluded(40, order=[2, 0]), occluded(5, order=[0])]
+    occlusions[0].scores[2] = 0.25
+    settle(pair, options, lengths, occlusions, None)
+    assert pair.occlusion is not None
+    np.testing.assert_array_equal(pair.occlusion[0][:4], [np.nan, np.nan, 0.25, np.nan])
+    assert pair.decomposition is not None
+    assert pair.decomposition.shape == lengths
+    assert pair.wanted == {"occlusion": 3, "decomposition": 1}
+    assert pair.computed == {"occlusion": 1, "decomposition": 0}
+    assert pair.partial
+    pair.decomposition = np.zeros(lengths, np.float32)
+    occlusions[0].scores[0] = 0.5
+    assert np.isnan(pair.occlusion[0][0])  # a copy
+    settle(pair, options, lengths, occlusions, None)
+    assert pair.computed == {"occlusion": 2, "decomposition": 1}
 
 
 def test_neighbours_go_together_up_to_a_number_of_tokens() -> None:
     half = CHUNK_TOKENS // 2 - 5
-    pairs = [work(length) for length in (half, half, 1, 2 * CHUNK_TOKENS, 7)]
-    assert list(chunks(pairs)) == [pairs[:2], pairs[2:3], pairs[3:4], pairs[4:]]
+    lengths = (half, half, 1, 2 * CHUNK_TOKENS, 7)
+    texts = [text for length in lengths for text in (tokenized(length), tokenized(5))]
+    assert list(chunks(texts)) == [range(4), range(4, 6), range(6, 8), range(8, 10)]
 
 
 TOKENS = [Span(n, n + 1, (n,)) for n in range(3)]
@@ -277,21 +267,6 @@ def test_a_pair_is_partial_where_less_is_computed_than_is_wanted() -> None:
     assert found.partial
     assert not PairExplanation(0.5, occlusion=losses, wanted={"occlusion": 4}).partial
     assert not PairExplanation(0.5).partial
-
-
-def test_matches_by_hand() -> None:
-    query = np.array([[1, 0], [9, 9], [0, 2]], np.float32)
-    document = np.array([[0, 1], [5, 5], [3, 1]], np.float32)
-    kept = np.array([0, 2]), np.array([0, 2])
-    assert max_sim_matches(query, document, kept) == [TokenMatch(0, 2, 3.0), TokenMatch(2, 0, 2.0)]
-    assert max_sim_matches(query, document, (kept[0], kept[1][:0])) == []
-
-
-def test_a_mean_is_complete_too() -> None:
-    matches = [TokenMatch(0, 0, 1.0), TokenMatch(1, 0, 0.5)]
-    fields = PairMatches(0.75, matches, mean=True).fields()
-    assert fields["completeness_error"] == 0
-    assert PairMatches(1.0, matches).fields()["completeness_error"] == 0.5
 
 
 async def test_matches_sum_to_max_sim(late_artifact: Artifact, late_checkpoint: Path) -> None:

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,12 +16,11 @@ import pytest
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.engines.contract import Output, Task, TextTask
 from service.inference.ranking.contrast import (
-    ComparedDocument,
-    OccludedDocument,
     Word,
     completeness_error,
     differences,
     distinct_words,
+    occluded_document,
     rank_with,
     word_shares,
 )
@@ -196,13 +196,13 @@ class Scoring:
 
 
 def test_parts_are_those_of_the_document_and_an_empty_one_is_not_computed() -> None:
-    parts = OccludedDocument(Scoring(range(2, 4)), 0, [[0], [0, 1]])  # type: ignore[arg-type]
+    parts = occluded_document(cast(Any, Scoring(range(2, 4))), 0, [[0], [0, 1]])
     jobs: Any = [*parts.jobs()]
     assert [unseen for (_, unseen), _ in jobs] == [(2,), (2, 3)]
     assert all(math.isnan(score) for score in parts.scores)
     jobs[1][1](Output())
     np.testing.assert_array_equal(parts.scores, [math.nan, 5.0])
-    whole = OccludedDocument(Scoring(range(4)), 0, [[0, 1, 2, 3]])  # type: ignore[arg-type]
+    whole = occluded_document(cast(Any, Scoring(range(4))), 0, [[0, 1, 2, 3]])
     assert [*whole.jobs()] == []
     assert whole.scores.tolist() == [-7.0]
 
@@ -242,10 +242,9 @@ def test_one_word_many_times_takes_linear_time(tokenizer: TextTokenizer) -> None
     assert time.process_time() - began < 2  # a set of all tokens for each occurrence takes longer
 
 
-def compared(score: float, rest: float, **shares: float) -> ComparedDocument:
-    words = [Word(name) for name in shares]
-    values = np.array([*shares.values()])
-    return ComparedDocument(0, score, words, values, rest, [], [], wanted=0, computed=0)
+def compared(score: float, rest: float, **shares: float) -> Any:
+    words, values = [Word(name) for name in shares], np.array([*shares.values()])
+    return SimpleNamespace(score=score, rest=rest, words=words, shares=values)
 
 
 def test_differences_by_falling_size() -> None:

@@ -17,8 +17,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
 from model.export.serving import serving_copy
-from service.inference.ranking.choice import first_of_pair, second_of_pair
-from service.inference.ranking.dense import similarity
+from service.inference.ranking.scorers import first_of_pair, second_of_pair, similarity
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.model.hybrid_checkpoints import FlagEmbedding, write_hybrid
 from tests.model.logit_checkpoints import published, write_cross_encoder

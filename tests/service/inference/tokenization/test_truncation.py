@@ -34,7 +34,6 @@ from service.inference.tokenization.truncation import (
     Direction,
     Truncator,
     encode,
-    shorten,
     shortened,
 )
 
@@ -235,16 +234,13 @@ def test_texts_and_pairs_are_cut_as_transformers_does(
     assert shortened(text, len(text.input_ids), direction) is text
 
 
-@pytest.mark.anyio
-async def test_a_list_is_cut_in_its_place(artifact: Artifact) -> None:
+def test_a_requested_length_has_to_leave_room(artifact: Artifact) -> None:
     limits = Limits(max_tokens=64, max_characters=1000)
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), SentenceConfig(max_length=64), limits)
-    texts = tokenizer.tokenize([LONG, "a"], Options())
-    await shorten(texts, 5, "left")
-    assert [text.tokens for text in texts] == [
-        ["[CLS]", "at", "another", "one", "[SEP]"],
-        ["[CLS]", "a", "[SEP]"],
-    ]
+    (text,) = tokenizer.tokenize([LONG], Options(truncate=True, direction="left", max_tokens=5))
+    assert text.tokens == ["[CLS]", "at", "another", "one", "[SEP]"]
+    with pytest.raises(InputTooLong, match=r"^inputs\[0\]: 2 tokens leave no room"):
+        tokenizer.tokenize([LONG], Options(truncate=True, max_tokens=2))
 
 
 PROMPTS = {"query": "query: ", "cut": "quer", "accents": "É\u0301tude: ", "empty": ""}

@@ -1,4 +1,4 @@
-"""`POST /embed_sparse`: sparse vectors over a vocabulary, in TEI's format."""
+"""`POST /embed`, `/embed_all` and `/embed_sparse`: vectors of texts and of their tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
-from service.api.drop_in.embedding import TextsOrIds, check_given
+from service.api.drop_in.embedding import Embedding, TextsOrIds, check_embedder, check_given, embed
+from service.api.drop_in.forms import ListForm
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.route import (
     FEWER_TEXTS,
@@ -30,7 +31,61 @@ from service.inference.tasks.task_heads import required_task
 from service.inference.timings import Timings
 from service.scheduler.lanes import LaneName
 
-router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+router = APIRouter(route_class=JsonRoute, tags=["tei"])
+LIST = ListForm(b"[", item_bytes=1)
+"""A bare list of vectors."""
+
+
+class InputsRequest(TeiRequest):
+    """Inputs, and the prompt before them."""
+
+    inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
+    prompt_name: str | None = Field(
+        None, description="Name of a prompt in the checkpoint's configuration."
+    )
+
+
+class EmbedAllRequest(InputsRequest):
+    """Request body of `POST /embed_all`."""
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model embeds texts."""
+        check_embedder(inference)
+
+
+class EmbedRequest(EmbedAllRequest):
+    """Request body of `POST /embed`."""
+
+    normalize: bool = Field(True, description="Return unit vectors.")
+    dimensions: int | None = Field(
+        None, description="Keep the first n features, then normalise; the checkpoint's default."
+    )
+
+
+@router.post("/embed", response_model=None, responses={200: {"model": list[list[float]]}, **ERRORS})
+async def embed_texts(body: EmbedRequest, exchange: ApiExchange) -> Response:
+    """Return a list with a vector of each text, also for a single text."""
+    body.check_model(exchange.model.inference)
+    check_given(body.inputs, "inputs")
+    options = body.options(exchange, body.prompt_name)
+    wanted = Embedding(body.inputs, options, body.dimensions, body.normalize)
+    return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
+
+
+@router.post(
+    "/embed_all",
+    response_model=None,
+    responses={200: {"model": list[list[list[float]]]}, **ERRORS},
+)
+async def embed_tokens(body: EmbedAllRequest, exchange: ApiExchange) -> Response:
+    """Return the last hidden state of each token of each text, including special tokens."""
+    body.check_model(exchange.model.inference)
+    check_given(body.inputs, "inputs")
+    wanted = Embedding(body.inputs, body.options(exchange, body.prompt_name), tokens=True)
+    return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
+
+
+tasks_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 VALUE_BYTES = 40
 """Predicted bytes of an index and its value in JSON."""
 SPARSE_KINDS: tuple[TaskKind, ...] = ("sparse", "hybrid")
@@ -38,13 +93,9 @@ _SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
 Vectors = tuple[list[SparseVector], Timings]
 
 
-class EmbedSparseRequest(TeiRequest):
+class EmbedSparseRequest(InputsRequest):
     """Request body of `POST /embed_sparse`."""
 
-    inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
-    prompt_name: str | None = Field(
-        None, description="Name of a prompt in the checkpoint's configuration."
-    )
     method: Literal["bm42"] | None = Field(
         None,
         description="bm42: words of an English text, weighted by the attention of [CLS] and "
@@ -66,7 +117,7 @@ class SparseValue(BaseModel):
     value: float
 
 
-@router.post(
+@tasks_router.post(
     "/embed_sparse",
     response_model=None,
     responses={200: {"model": list[list[SparseValue]]}, **ERRORS},

@@ -1,51 +1,100 @@
-"""`POST /v1/embeddings`: a vector of each text or picture, in OpenAI's format.
+"""Routes in OpenAI's formats: /v1/embeddings and /v1/models.
 
 https://platform.openai.com/docs/api-reference/embeddings/create
 
-The clients of OpenAI, Jina (https://api.jina.ai/redoc) and vLLM call this path. Fields that change
-vectors are honoured or rejected; `service.api.wire.bodies` lists the rejected fields.
+The clients of OpenAI, Jina (https://api.jina.ai/redoc) and vLLM call `/v1/embeddings`. Fields that
+change vectors are honoured or rejected; `service.api.wire.bodies` lists the rejected fields.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
 
+from model.numerics.pooling import modes_of
 from model.numerics.quantization import FEATURES_PER_BYTE
-from service.api.cohere.replies import FORMS, VectorForm
 from service.api.drop_in.embedding import (
     IDS_SCHEMA,
     Embedding,
-    ListForm,
+    PreparedEmbedding,
     answer,
     check_embedder,
-    check_given,
     prepare_embedding,
-    prepare_late_chunks,
+    prompt_for,
     texts_or_ids,
 )
-from service.api.drop_in.prompts import prompt_for
-from service.api.openai.models import ERRORS
-from service.api.vllm.fields import MessagesRequest
-from service.api.wire.media import Unwritten
+from service.api.drop_in.forms import (
+    BAD_REQUEST,
+    FORMS,
+    EmbeddingItem,
+    ListForm,
+    NestedError,
+    TokenUsage,
+    VectorForm,
+    json_error,
+    listed_models,
+    usage,
+)
+from service.api.messages import MessagesRequest
+from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.pictures import picture_or_address, wrong
+from service.api.wire.problems import problems_in_form
 from service.api.wire.reply_headers import WarnedReply, warning_field
 from service.api.wire.route import ApiExchange, JsonRoute
-from service.engines.contract import Floats
-from service.errors import Unprocessable
+from service.errors import (
+    NoEmbeddings,
+    Overloaded,
+    ServiceError,
+    Unauthorized,
+    UnknownModel,
+    Unprocessable,
+)
 from service.inference.core import Inference
+from service.inference.outputs.declared import names_of
+from service.inference.outputs.spans import spans_of
 from service.inference.timings import Timings
 from service.inference.tokenization.cl100k import Cl100k
-from service.inference.tokenization.inputs import Input, TokenIds, characters
+from service.inference.tokenization.inputs import Input, Picture, TokenIds, characters
+from service.inference.tokenization.text import Offset
 from service.inference.tokenization.tokenizer import Options
+from service.models.served import Modality, ServedModel
+
+CODES: dict[int, str] = {
+    Unauthorized.status: "invalid_api_key",
+    UnknownModel.status: "model_not_found",
+    Overloaded.status: "rate_limit_exceeded",
+}
+"""Status → OpenAI's error code; other errors use their own name."""
+_PARAM = re.compile(r"(?!body)([a-z_]+)(?=[:.[])")
+"""Pattern of the field's name at the start of an error message."""
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error."""
+    named = _PARAM.match(error.detail)
+    body = {
+        "message": error.detail,
+        "type": "invalid_request_error" if error.status < 500 else "server_error",
+        "param": "model" if isinstance(error, UnknownModel) else named and named[1],
+        "code": CODES.get(error.status, error.slug.replace("-", "_")),
+    }
+    return json_error(error, {"error": body}, {Unprocessable.status: BAD_REQUEST})
+
+
+ERRORS = problems_in_form(NestedError, without={Unprocessable.status}) | {
+    BAD_REQUEST: {"description": "Invalid JSON or invalid input", "model": NestedError},
+    NoEmbeddings.status: {"description": "The model does not embed texts", "model": NestedError},
+    "default": {"description": "Any other error", "model": NestedError},
+}
+"""Error replies of a route, for the OpenAPI document."""
 
 
 def _inputs(value: object) -> list[Input]:
@@ -136,16 +185,6 @@ class EmbeddingsRequest(MessagesRequest):
         """Check that the model embeds texts."""
         check_embedder(inference)
 
-    def check_late_chunking(self) -> None:
-        """Check that no field cuts the text of all inputs after its spans are found."""
-        if self.late_chunking and self.truncate_prompt_tokens is not None:
-            raise Unprocessable("late_chunking: leave out `truncate_prompt_tokens`, vLLM's field")
-
-    @property
-    def unit(self) -> bool:
-        """Whether to return unit vectors."""
-        return self.normalized and self.use_activation is not False
-
     @property
     def vector_form(self) -> VectorForm:
         """Conversion and serialisation of each vector."""
@@ -157,10 +196,9 @@ class EmbeddingsRequest(MessagesRequest):
         return FORMS["base64" if as_base64 or kind == "base64" else "float"]
 
     def tokenizing(self, inference: Inference) -> Options:
-        """Return the tokenisation options that apply before `truncate_prompt_tokens`."""
+        """Return the tokenisation options."""
         options = self.options("input[{}]", prompt_for(inference, self.task, "task"))
-        truncate = options.truncate or self.truncate
-        return replace(options, truncate=truncate, ids_as_given=True)
+        return replace(options, truncate=options.truncate or self.truncate)
 
     def features(self, size: int) -> int | None:
         """Return the number of leading features to keep; None for the checkpoint's own number."""
@@ -172,29 +210,11 @@ class EmbeddingsRequest(MessagesRequest):
 
 MAX_INPUTS = 2048
 """Maximum number of inputs in one request, as at OpenAI."""
-ITEM_BYTES = 64
-"""Predicted bytes of an item in JSON, without its vector."""
-
 INLINE_IDS = 512
 """Maximum number of ids that are decoded on the event loop; more are decoded in a thread."""
 TokenIdsSetting = Literal["refuse", "model", "cl100k"]
 
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
-
-
-class EmbeddingItem(BaseModel):
-    """Vector, and the index of its text in the request."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str
-
-
-class EmbeddingsUsage(BaseModel):
-    """Number of tokens of all texts."""
-
-    prompt_tokens: int
-    total_tokens: int
 
 
 class EmbeddingsReply(WarnedReply):
@@ -203,7 +223,7 @@ class EmbeddingsReply(WarnedReply):
     object: Literal["list"]
     data: list[EmbeddingItem]
     model: str
-    usage: EmbeddingsUsage
+    usage: TokenUsage
     system_fingerprint: str = Field(
         description="Fingerprint of the model, as in the header `x-model-fingerprint`."
     )
@@ -219,20 +239,36 @@ async def embeddings(body: EmbeddingsRequest, exchange: ApiExchange) -> Response
     model, state = exchange.model, exchange.service
     inference = model.inference
     body.check_model(inference)
-    body.check_messages(model)
-    check_given(body.given, "input")
+    body.check_inputs(model)
     limit = min(MAX_INPUTS, state.settings.max_client_batch_size)
     if len(body.given) > limit:
         raise Unprocessable(f"input: {len(body.given)} in one request; at most {limit} are taken")
     body.check_length(inference.limits.max_tokens)
     inputs = await read_token_ids(body.given, state.settings.token_ids, state.cl100k)
     kept = body.features(inference.vectors.kept())
-    wanted = Embedding(inputs, body.tokenizing(inference), kept, body.unit)
-    body.check_late_chunking()
+    unit = body.normalized and body.use_activation is not False
+    wanted = Embedding(inputs, body.tokenizing(inference), kept, unit)
+    if body.late_chunking and body.truncate_prompt_tokens is not None:
+        raise Unprocessable("late_chunking: leave out `truncate_prompt_tokens`, vLLM's field")
     prepare = prepare_late_chunks if body.late_chunking else prepare_embedding
     prepared = await prepare(exchange, wanted)
-    await body.cut(prepared.texts)
-    return await answer(exchange, prepared, list_form(exchange, model.name, body.vector_form))
+
+    def closing(timings: Timings) -> Mapping[str, object]:
+        return {
+            "model": model.name,
+            "usage": usage(timings),
+            "system_fingerprint": exchange.fingerprint[1].decode(),
+            **warning_field(timings.warnings),
+        }
+
+    form = ListForm(
+        b'{"object":"list","data":[',
+        b'{"object":"embedding","index":%d,"embedding":',
+        b"}",
+        closing,
+        body.vector_form,
+    )
+    return await answer(exchange, prepared, form)
 
 
 async def read_token_ids(
@@ -242,12 +278,7 @@ async def read_token_ids(
 
     Clients that count tokens in OpenAI's vocabulary send ids of this vocabulary. Ids do not
     identify their vocabulary: another tokenizer reads them as another text, without an error.
-
-    Args:
-        inputs: texts and token ids of the field `input`.
-        setting: `refuse` rejects ids, `model` keeps them, `cl100k` decodes them to text.
-        cl100k: decoder; None unless the setting is `cl100k`.
-
+    The setting `refuse` rejects ids, `model` keeps them, and `cl100k` decodes them to text.
     """
     places = [index for index, item in enumerate(inputs) if isinstance(item, TokenIds)]
     if setting == "model" or not places:
@@ -271,25 +302,96 @@ async def read_token_ids(
     return await asyncio.to_thread(decoded)
 
 
-def list_form(exchange: ApiExchange, model: str, vector_form: VectorForm) -> ListForm:
-    """Return OpenAI's format of a list of vectors."""
+JOINED = "the joined input"
+"""Name of the text of all inputs in error messages."""
 
-    def item(number: int, vector: Floats) -> Unwritten:
-        yield b'{"object":"embedding","index":%d,"embedding":' % number
-        yield from vector_form.pieces(vector)
-        yield b"}"
 
-    def closing(timings: Timings) -> bytes:
-        usage = {"prompt_tokens": timings.tokens, "total_tokens": timings.tokens}
-        fingerprint = exchange.fingerprint[1].decode()
-        fields = {
-            "model": model,
-            "usage": usage,
-            "system_fingerprint": fingerprint,
-            **warning_field(timings.warnings),
-        }
-        return b"]," + orjson.dumps(fields)[1:]
+async def prepare_late_chunks(exchange: ApiExchange, wanted: Embedding) -> PreparedEmbedding:
+    """Tokenise all inputs of a request as one text, of which each input is a span."""
+    if "cls" in modes_of(exchange.model.inference.sentence.pooling):
+        raise Unprocessable(
+            "late_chunking: the model pools the first token, which is in no input: leave it out, "
+            "or ask POST /encode for `spans` with `pooling` mean"
+        )
+    text, spans = joined(wanted.inputs)
+    options = replace(wanted.options, naming=JOINED)
+    prepared = await prepare_embedding(exchange, replace(wanted, inputs=[text], options=options))
+    try:
+        (found,) = await asyncio.to_thread(spans_of, [text], [spans], prepared.texts.texts)
+    except Unprocessable as error:
+        message = str(error).replace("spans[0]", "input").replace("inputs[0]", JOINED)
+        raise Unprocessable(f"late_chunking: {message}") from None
+    prepared.texts.texts[0].spans = found
+    vectors = replace(prepared.plan.options, outputs=("spans",))
+    return replace(prepared, plan=prepared.inference.plan(vectors))
 
-    return ListForm(
-        b'{"object":"list","data":[', item, closing, ITEM_BYTES, vector_form.feature_bytes
-    )
+
+def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:
+    """Return the text of all inputs, and the start and end of each in it."""
+    parts: list[str] = []
+    spans: list[Offset] = []
+    end = 0
+    for index, given in enumerate(inputs):
+        if isinstance(given, Picture):
+            raise Unprocessable(f"late_chunking: input[{index}] is a picture: leave it out")
+        if not isinstance(given, str):
+            raise Unprocessable(
+                f"late_chunking: input[{index}] is no text: send the texts of token ids"
+            )
+        if parts and given and not (parts[-1][-1:].isspace() or given[0].isspace()):
+            parts.append(" ")
+            end += 1
+        parts.append(given)
+        spans.append((end, end + len(given)))
+        end += len(given)
+    return "".join(parts), spans
+
+
+models_router = APIRouter(tags=["openai"])
+
+
+class OpenAIModel(BaseModel):
+    """Model that a request can choose."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    """Unix time in seconds at which the artifact's manifest, or the config of a checkpoint that is
+    not loaded, was written."""
+    owned_by: str = "headscope"
+    outputs: tuple[str, ...] | None = None
+    """Names of `outputs` of /encode that the model has; None until it is loaded."""
+    modalities: tuple[Modality, ...] | None = None
+    """Kinds of inputs that the model reads; None until it is loaded."""
+
+
+class OpenAIModels(BaseModel):
+    """All models, the default first."""
+
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+
+
+@models_router.get("/v1/models")
+async def models(exchange: ApiExchange) -> OpenAIModels:
+    """List the loaded models, the default first, their aliases, and models loaded on demand."""
+    return OpenAIModels(data=[_described(*item) for item in await listed_models(exchange)])
+
+
+@models_router.get(f"/v1/models/{MODEL_PARAMETER}", responses={404: ERRORS[404]})
+async def model(model: str, exchange: ApiExchange) -> OpenAIModel:
+    """Return a model by its name or alias, which may contain slashes."""
+    for item in await listed_models(exchange):
+        if item[0] == model:
+            return _described(*item)
+    raise UnknownModel("unknown model; GET /v1/models lists the served models")
+
+
+def _described(name: str, model: ServedModel | None, created: int) -> OpenAIModel:
+    if model is None:
+        return OpenAIModel(id=name, created=created)
+    outputs = names_of(model.artifact.manifest)
+    return OpenAIModel(id=name, created=created, outputs=outputs, modalities=model.modalities)
+
+
+ROUTERS = (router, models_router)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -13,14 +15,15 @@ from sentence_transformers import MultiVectorEncoder
 
 from model.export.loading import load_modules
 from model.families.registry import read_config
-from model.numerics.late_interaction import NO_VECTORS
+from model.numerics.late_interaction import NO_VECTORS, LateInteraction
 from model.runtimes.pytorch import PyTorchRuntime
 from model.sources.files import transformer_folder
 from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
+from service.engines.contract import Output
 from service.engines.runtime import RuntimeEngine
 from service.inference.encoding import PreparedTexts
-from service.inference.tasks.late_interaction import PreparedRanking
+from service.inference.ranking.scorers import LateScorer, MatchedToken
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.call import ANYBODY
@@ -35,11 +38,12 @@ from tests.model.late_checkpoints import (
     write_pylate,
     write_stanford,
 )
+from tests.service.harness import tokenized
 
 LONG = " ".join(["the cat a b c"] * 5)
 
 
-def ranked(folder: Path, query: str, documents: list[str]) -> tuple[list[float], PreparedRanking]:
+def ranked(folder: Path, query: str, documents: list[str]) -> tuple[list[float], LateScorer]:
     """Return the scores of a checkpoint in PyTorch, without an artifact or a scheduler."""
     inside = transformer_folder(folder)
     config = read_config(inside)
@@ -61,17 +65,19 @@ def ranked(folder: Path, query: str, documents: list[str]) -> tuple[list[float],
     mean = sentence.similarity_fn_name == "meanmaxsim"
     of_query = Options(True, prompt_name="query", max_tokens=late.query_tokens)
     of_documents = Options(True, prompt_name="document", max_tokens=late.document_tokens)
-    ranking = PreparedRanking(
-        prepared([query], of_query),
+    manifest = SimpleNamespace(task=head.config)
+    scorer = LateScorer(
         prepared(documents, of_documents),
-        *(late, head.config.outputs, mean),
+        cast(Any, SimpleNamespace(manifest=manifest, config=config)),
+        *("meanmaxsim" if mean else "maxsim", "matches", False),
+        prepared([query], of_query),
     )
     engine = RuntimeEngine("torch", PyTorchRuntime(encoder, head), concurrency=1)
-    tasks = ranking.tasks()
-    outputs = engine.run(tasks)
-    check_outputs(tasks, outputs, engine.hidden_size)
-    scores = ranking.scores([cast(Any, output.scores) for output in outputs])
-    return [float(score[0]) for score in scores], ranking
+    tasks = [*scorer.query_tasks(), *(scorer.task(number) for number in range(len(documents)))]
+    of_query_text, *outputs = engine.run(tasks)
+    check_outputs(tasks, [of_query_text, *outputs], engine.hidden_size)
+    scorer.take_queries([of_query_text])
+    return [scorer.score(*item) for item in enumerate(outputs)], scorer
 
 
 CASES: dict[str, Callable[[Path], Path]] = {
@@ -142,11 +148,33 @@ def test_a_document_without_vectors_is_last(tmp_path: Path) -> None:
 
 
 def test_what_is_counted(tmp_path: Path) -> None:
-    _, ranking = ranked(write_stanford(tmp_path / "model"), "a", ["the cat", "b"])
+    _, scorer = ranked(write_stanford(tmp_path / "model"), "a", ["the cat", "b"])
     # [CLS] [unused0] a [SEP] and five expansion tokens; six features of four bytes
-    assert ranking.query_ids.tolist()[:2] == [2, WORDS.index("[unused0]")]
-    assert len(ranking.query_ids) == 9
+    (task,) = scorer.query_tasks()
+    assert task.input_ids.tolist()[:2] == [2, WORDS.index("[unused0]")]
+    assert len(task.input_ids) == 9
+    assert scorer.query_bytes == 4 * 6 * 9
     tokens = 9 + len(["[CLS]", "[unused1]", "the", "cat", "[SEP]"]) + 4
-    assert ranking.vector_bytes == 4 * 6 * tokens
-    timings = ranking.timings
+    timings = scorer.timings
     assert (timings.tokens, timings.began, timings.tokenization_seconds) == (tokens, 1.0, 1.0)
+
+
+def test_matches_by_hand() -> None:
+    """The second token of each text has no vector."""
+    late = LateInteraction(modules=(), skipped_ids=(9,), skipped_in=("query", "document"))
+    head = SimpleNamespace(late=late, outputs=2, shape=lambda tokens: (tokens, 2))
+    inference: Any = SimpleNamespace(manifest=SimpleNamespace(task=head))
+    ids = np.array([1, 9, 2])
+    texts = [replace(tokenized(3), input_ids=ids), replace(tokenized(1), input_ids=ids[1:2])]
+    of_query, of_documents = (
+        PreparedTexts(each, ANYBODY, cast(Any, None), Timings(3, 0.0, 0.0))
+        for each in (cast(Any, texts[:1]), cast(Any, texts))
+    )
+    scorer = LateScorer(of_documents, inference, "maxsim", "matches", True, of_query)
+    query = np.array([[1, 0], [9, 9], [0, 2]], np.float32)
+    document = np.array([[0, 1], [5, 5], [3, 1]], np.float32)
+    scorer.take_queries([Output(scores=query)])
+    found = scorer.matches(0, Output(scores=document))
+    assert found == [MatchedToken(0, 2, 3.0), MatchedToken(2, 0, 2.0)]
+    assert scorer.shares(0, Output(scores=document)).tolist() == [2.0, 0.0, 3.0]
+    assert scorer.matches(1, Output(scores=document[1:2])) == []

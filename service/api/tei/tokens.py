@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /decode`: tokenizer without the model, in TEI's format."""
+"""`POST /tokenize` and `/decode`, and `GET /vocabulary`: tokens without the model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter
-from pydantic import BaseModel, Field, PlainValidator
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
@@ -17,17 +17,25 @@ from starlette.responses import Response
 from service.api.drop_in.embedding import check_given, token_ids
 from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS
-from service.api.wire.media import JSON, Part
+from service.api.tei.vectors import SPARSE_KINDS
+from service.api.wire.media import JSON, Part, is_known
+from service.api.wire.reply_headers import check_expected
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
     JsonRoute,
     PartsResponse,
+    bind_model,
     caller_of,
     check_size,
+    chosen_model,
     json_reply,
+    name_model,
     reserve,
 )
+from service.errors import Unprocessable
+from service.inference.core import Inference
+from service.inference.tasks.task_heads import required_task
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds, characters
 from service.inference.tokenization.pieces import TextTokens
@@ -159,3 +167,76 @@ async def decode(body: DecodeRequest, exchange: ApiExchange) -> Response:
     tokens = sum(len(given.ids) for given in body.ids)
     timings = Timings(tokens, began, time.monotonic() - began)
     return await json_reply(exchange, lambda: texts, timings)
+
+
+tasks_router = APIRouter(tags=["tasks"])
+TOKEN_BYTES = 24
+"""Predicted bytes of a token in JSON, above the mean of a vocabulary."""
+
+
+class VocabularyQuery(BaseModel):
+    """Query of `GET /vocabulary`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str | None = Field(
+        None, description="Name of a model; the first sparse encoder by default."
+    )
+    index: list[int] = Field(
+        [], description="Token ids, as /embed_sparse returns them; all by default."
+    )
+
+
+@tasks_router.get(
+    "/vocabulary",
+    response_model=None,
+    responses={
+        200: {"model": list[str | None]},
+        304: {"description": "The client's copy is current, by the ETag in `if-none-match`"},
+        **ERRORS,
+    },
+)
+async def vocabulary(
+    query: Annotated[VocabularyQuery, Query()], request: Request, exchange: ApiExchange
+) -> Response:
+    """Return the tokens of the requested ids, in order; by default of all ids.
+
+    Ids without a token are null. The indices of method bm42 are hashes of stems, which have no
+    vocabulary.
+    """
+    model = await chosen_model(exchange, query.model, _check_sparse)
+    check_expected(exchange.headers, bind_model(exchange, model))
+    inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
+    indices = _known(query.index, inference.config.vocab_size)
+    headers = {"etag": etag, "cache-control": "no-cache"}
+    if is_known(request, etag):
+        current = Response(status_code=304, headers=headers)
+        name_model(exchange, current, query.model)
+        return current
+    size = TOKEN_BYTES * len(indices)
+    timings = Timings(0, time.monotonic(), 0.0)
+    reserve(exchange, size, advice="name some by `index`")
+    reply = await json_reply(exchange, lambda: inference.tokenizer.vocabulary(indices), timings)
+    reply.headers.update(headers)
+    name_model(exchange, reply, query.model)
+    return reply
+
+
+def _check_sparse(inference: Inference) -> None:
+    required_task(inference.manifest, SPARSE_KINDS, "a sparse encoder (SPLADE)")
+
+
+def _known(asked: Sequence[int], size: int) -> Sequence[int]:
+    """Return the requested indices, or all indices.
+
+    Raises:
+        Unprocessable: an index exceeds the vocabulary.
+
+    """
+    for place, index in enumerate(asked):
+        if not 0 <= index < size:
+            raise Unprocessable(
+                f"index[{place}] is not in 0 … {size - 1}; indices of method bm42 are hashes of "
+                "stems, which have no vocabulary"
+            )
+    return asked or range(size)

@@ -1,4 +1,6 @@
-"""`POST /predict`: labels of texts, pictures or spans, in text-embeddings-inference's format.
+"""`POST /predict`, `/rerank`, `/similarity` and `/`: labels and relevance, in TEI's format.
+
+`/rerank` itself is in `service.api.shared_paths`.
 
 Notation: S tokens of one text, C labels.
 """
@@ -6,34 +8,47 @@ Notation: S tokens of one text, C labels.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, NamedTuple
 
-import numpy as np
 from fastapi import APIRouter
-from pydantic import AfterValidator, BaseModel, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.api.drop_in.embedding import check_given
-from service.api.native.texts import OBJECTS, no_duplicates
+from service.api.drop_in.embedding import check_embedder, check_given
+from service.api.drop_in.scores import (
+    Prediction,
+    ScoreWeights,
+    label_bytes,
+    predictions,
+    ranked,
+)
+from service.api.native.texts import OBJECTS, LenientRequest, no_duplicates
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
+from service.api.tei.vectors import EmbedRequest, EmbedSparseRequest, embed_sparse, embed_texts
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.pictures import element, loaded
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
     JsonRoute,
+    ModelRequest,
     caller_of,
     json_reply,
     reserve,
+    validated,
 )
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.tasks.spans import Aggregation, Grouping, Span, TokenLabels, spans
+from service.inference.ranking.choice import (
+    RankTexts,
+    check_reranker,
+)
+from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
 from service.inference.tasks.task_heads import (
     TEMPLATE,
     ZeroShot,
@@ -44,8 +59,131 @@ from service.inference.tasks.task_heads import (
     softmax,
     task_scores,
 )
+from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import Text
+
+router = APIRouter(route_class=JsonRoute, tags=["tei"])
+tasks_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+SCORE_BYTES = 24
+_NAMES = "the query", "texts[{}]"
+
+
+class SimilarityInput(BaseModel):
+    """Source sentence, and the sentences to compare with it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityParameters(TeiRequest):
+    """Tokenisation options of the sentences."""
+
+    prompt_name: str | None = Field(
+        None, description="Name of a prompt in the checkpoint's configuration."
+    )
+
+    weights: ScoreWeights | None = Field(
+        None,
+        description="Weights of the scores of bge-m3's three vectors, in place of the cosine.",
+    )
+
+
+class SimilarityRequest(LenientRequest):
+    """Request body of `POST /similarity`."""
+
+    inputs: SimilarityInput
+    parameters: SimilarityParameters | None = None
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model embeds texts."""
+        check_embedder(inference)
+
+
+@router.post("/similarity", response_model=None, responses={200: {"model": list[float]}, **ERRORS})
+async def similarity(body: SimilarityRequest, exchange: ApiExchange) -> Response:
+    """Return the cosine, or hybrid score, of each of `sentences` with `source_sentence`."""
+    body.check_model(exchange.model.inference)
+    parameters, source = body.parameters or SimilarityParameters(), body.inputs.source_sentence
+    check_given([source], "inputs.source_sentence")
+    check_given(body.inputs.sentences, "inputs.sentences")
+    prompts = parameters.prompt_name, parameters.prompt_name
+    names = "inputs.source_sentence", "inputs.sentences[{}]"
+    texts = RankTexts(
+        [source],
+        body.inputs.sentences,
+        parameters.options(exchange),
+        prompts,
+        names,
+        weights=parameters.weights.model_dump() if parameters.weights else None,
+        similarity="cosine" if parameters.weights is None else None,
+    )
+    size = SCORE_BYTES * len(texts.documents)
+    ranking = await ranked(exchange, texts, size)
+    response = await json_reply(exchange, ranking.scores, ranking.timings)
+    return add_compute_headers(response, exchange, [source, *texts.documents])
+
+
+RANK_BYTES = 56
+"""Predicted bytes of a result in JSON, without its text."""
+
+
+class RerankRequest(TeiRequest):
+    """Request body of `POST /rerank` with `texts`."""
+
+    form_fields: ClassVar[frozenset[str]] = frozenset({"texts"})
+
+    query: str
+    texts: list[str] = Field(description="Texts to rank.")
+    raw_scores: bool = Field(
+        False, description="Logits without a sigmoid; MaxSim scores never get one."
+    )
+    weights: ScoreWeights | None = Field(
+        None, description="Weights of the scores of bge-m3's three vectors; all 1 by default."
+    )
+    return_text: bool = Field(False, description="Whether each result includes its text.")
+
+    @property
+    def returned(self) -> list[str] | None:
+        """Texts to include in the results; None to omit them."""
+        return self.texts if self.return_text else None
+
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """Return the model's task head: one label, or a vector for each token."""
+        return check_reranker(inference)
+
+
+class TeiRank(BaseModel):
+    """Index of a text in the request, and its score."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+async def rerank(body: RerankRequest, exchange: ApiExchange) -> Response:
+    """Rank the texts, the most relevant to the query first."""
+    body.check_model(exchange.model.inference)
+    options = body.options(exchange)
+    weights = body.weights.model_dump() if body.weights else None
+    texts = RankTexts([body.query], body.texts, options, names=_NAMES, weights=weights)
+    pairs = [(body.query, text) for text in body.texts]
+    check_given(pairs, "texts")
+    size = RANK_BYTES * len(body.texts) + CHARACTER_BYTES * sum(map(len, body.returned or ()))
+    ranking = await ranked(exchange, texts, size)
+
+    def content() -> object:
+        texts = body.returned
+        return [
+            {"index": index, "score": score, **({} if texts is None else {"text": texts[index]})}
+            for index, score in ranking.best(raw=body.raw_scores)
+        ]
+
+    response = await json_reply(exchange, content, ranking.timings)
+    return add_compute_headers(response, exchange, pairs)
+
 
 SPAN_BYTES = 96
 """Predicted bytes of a span in JSON, without its text and label."""
@@ -86,13 +224,6 @@ def span_bytes(texts: Sequence[str], tokenized: Sequence[Text], task: TaskConfig
     return size
 
 
-def labelled(text: str, spans: Sequence[Span]) -> list[dict[str, object]]:
-    """Return each span with its characters."""
-    return [span._asdict() | {"text": text[span.start : span.end]} for span in spans]
-
-
-PREDICTION_BYTES = 40
-"""Predicted bytes of a label's score in JSON, without the label."""
 _KINDS: tuple[TaskKind, ...] = ("sequence_classification", "token_classification")
 _CLASSIFIER = "a classifier (…ForSequenceClassification or …ForTokenClassification)"
 _FORMS = (
@@ -202,26 +333,10 @@ class PredictRequest(TeiRequest):
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 
-class Prediction(BaseModel):
-    """Label and its score."""
-
-    score: float
-    label: str
-
-
 Predictions = list[Prediction] | list[LabelledSpan]
 
 
-def predictions(logits: Floats, labels: Sequence[str], scores: Floats) -> list[dict[str, object]]:
-    """Return each label with its score, the largest first; ties keep the order of the labels."""
-    order = np.argsort(-logits, kind="stable")
-    return [{"score": scores[label], "label": labels[label]} for label in order]
-
-
-router = APIRouter(route_class=JsonRoute, tags=["tasks"])
-
-
-@router.post(
+@tasks_router.post(
     "/predict",
     response_model=None,
     responses={200: {"model": Predictions | list[Predictions]}, **ERRORS},
@@ -255,19 +370,27 @@ async def _of_texts(
     texts, caller = body.inputs.texts, caller_of(exchange)
     check_given(texts, "inputs")
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
-    size = len(texts) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
-    reserve(exchange, size)
+    reserve(exchange, label_bytes(len(texts), task.labels))
     logits = await task_scores(prepared, task)
+    return await _label_reply(body, exchange, logits, task.labels, probabilities, prepared.timings)
+
+
+async def _label_reply(
+    body: PredictRequest,
+    exchange: ApiExchange,
+    logits: Sequence[Floats],
+    labels: Sequence[str],
+    scores: Callable[[Floats], Floats],
+    timings: Timings,
+) -> Response:
+    """Reply with the best labels of each input; `scores` makes scores of logits."""
 
     def content() -> object:
-        results = [
-            predictions(row, task.labels, row if body.raw_scores else probabilities(row))
-            for row in logits
-        ]
-        results = [result[: body.top_k] for result in results]
+        rows = [(row, row if body.raw_scores else scores(row)) for row in logits]
+        results = [predictions(row, labels, own)[: body.top_k] for row, own in rows]
         return results if body.inputs.batch else results[0]
 
-    return await json_reply(exchange, content, prepared.timings)
+    return await json_reply(exchange, content, timings)
 
 
 async def _of_tokens(
@@ -280,15 +403,18 @@ async def _of_tokens(
         raise Unprocessable('raw_scores apply to single tokens: send "aggregation": "none"')
     texts, caller = single_texts(body.inputs.texts), caller_of(exchange)
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
-    size = span_bytes(texts, prepared.texts, task)
-    reserve(exchange, size)
+    reserve(exchange, span_bytes(texts, prepared.texts, task))
     logits = await task_scores(prepared, task)
     grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
 
     def label_spans() -> list[list[dict[str, object]]]:
-        labels = map(TokenLabels, texts, prepared.texts, logits)
-        tokenizer = inference.tokenizer
-        return [labelled(text.text, spans(text, grouping, tokenizer)) for text in labels]
+        return [
+            [
+                span._asdict() | {"text": each.text[span.start : span.end]}
+                for span in spans(each, grouping, inference.tokenizer)
+            ]
+            for each in map(TokenLabels, texts, prepared.texts, logits)
+        ]
 
     content = await asyncio.to_thread(label_spans)
     answer = content if body.inputs.batch else content[0]
@@ -315,17 +441,41 @@ async def _by_labels(body: PredictRequest, exchange: ApiExchange) -> Response:
         texts, body.options(exchange, naming="labels[{}]"), caller, "encode"
     )
     seen = await towers[0].prepare(pictures, body.options(exchange), caller, "encode")
-    size = len(pictures) * sum(PREDICTION_BYTES + 2 * len(label) for label in labels)
+    size = label_bytes(len(pictures), labels)
     held = size + 4 * model.inference.vectors.size() * (len(pictures) + len(labels))
     reserve(exchange, size, held=held, advice=None)
     logits = await ZeroShot(dual, towers, (seen, named)).logits()
     scores = softmax if dual.kind == "clip" else sigmoid
+    timings = seen.timings + named.timings
+    return await _label_reply(body, exchange, logits, labels, scores, timings)
 
-    def content() -> object:
-        results = [
-            predictions(row, labels, row if body.raw_scores else scores(row))[: body.top_k]
-            for row in logits
-        ]
-        return results if body.inputs.batch else results[0]
 
-    return await json_reply(exchange, content, seen.timings + named.timings)
+class RootRequest(ModelRequest):
+    """Request of the route for the model's task."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        strict=True,
+        frozen=True,
+        json_schema_extra={
+            "anyOf": [
+                {"$ref": f"#/components/schemas/{request.__name__}"}
+                for request in (EmbedRequest, PredictRequest, EmbedSparseRequest, RerankRequest)
+            ]
+        },
+    )
+
+
+@router.post("/", response_model=None, responses=ERRORS)
+async def root(body: RootRequest, exchange: ApiExchange) -> Response:
+    """Dispatch to /rerank, /predict, /embed_sparse or /embed, by the model's task."""
+    task = exchange.model.inference.manifest.task
+    content = {**(body.model_extra or {}), "model": body.model}
+    match task and (task.kind, task.outputs):
+        case ("sequence_classification", 1):
+            return await rerank(validated(RerankRequest, content), exchange)
+        case ("sequence_classification" | "token_classification", _):
+            return await predict(validated(PredictRequest, content), exchange)
+        case ("sparse", _):
+            return await embed_sparse(validated(EmbedSparseRequest, content), exchange)
+    return await embed_texts(validated(EmbedRequest, content), exchange)

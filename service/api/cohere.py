@@ -1,0 +1,439 @@
+"""Routes in Cohere's formats, and Jina's `/v1/rerank`.
+
+`/v2/embed` and `/v1/embed`: unit vectors of texts or pictures. A reply of version 1 to a request
+without types is a bare list of vectors. `/v2/rerank` and `/v1/rerank`: documents by relevance.
+Requests of Jina and of version 1 of Cohere's API cannot be distinguished, so a reply of the latter
+has the fields of both. vLLM's requests share both paths: see `service.api.shared_paths`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import orjson
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, PlainValidator, model_validator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from model.numerics.quantization import FEATURES_PER_BYTE
+from model.numerics.task_head import TaskConfig
+from service.api.drop_in.embedding import (
+    Embedding,
+    check_cut,
+    check_embedder,
+    prepare_embedding,
+    prompt_for,
+)
+from service.api.drop_in.forms import (
+    BAD_REQUEST,
+    FORMS,
+    UNSATISFIABLE,
+    Document,
+    EmbeddingType,
+    TokenUsage,
+    json_error,
+    usage,
+)
+from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
+from service.api.native.texts import LenientRequest
+from service.api.wire.media import JSON, Unwritten
+from service.api.wire.pictures import PART_SCHEMA, content_part, picture_at, wrong
+from service.api.wire.problems import problems_in_form
+from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    json_reply,
+    reserve,
+)
+from service.errors import NoTaskHead, ServiceError, Unprocessable
+from service.inference.core import Inference
+from service.inference.ranking.choice import RankTexts, check_reranker
+from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.tokenizer import Options
+
+
+class CohereError(BaseModel):
+    """Error message."""
+
+    message: str
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error in Cohere's form."""
+    return json_error(error, {"message": error.detail}, UNSATISFIABLE)
+
+
+ERRORS = problems_in_form(CohereError, without=UNSATISFIABLE)
+"""Error replies of Cohere's routes, for the OpenAPI document."""
+
+
+class JinaError(BaseModel):
+    """Error message, as Jina's `detail` and Cohere's `message`."""
+
+    detail: str
+    message: str
+
+
+def jina_error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error; a model that cannot answer has status 400 in both APIs."""
+    body = {"detail": error.detail, "message": error.detail}
+    return json_error(error, body, {NoTaskHead.status: BAD_REQUEST})
+
+
+JINA_ERRORS = problems_in_form(JinaError)
+
+
+DOCUMENTS_PER_UNIT = 100
+"""Number of documents of a query that Cohere bills as one search unit."""
+
+
+class ApiVersion(BaseModel):
+    """Version of Cohere's API."""
+
+    version: str
+
+
+class BilledUnits(BaseModel):
+    """Usage that Cohere would bill."""
+
+    input_tokens: int | None = None
+    search_units: int | None = None
+
+
+class Meta(BaseModel):
+    """API version and usage of a reply."""
+
+    api_version: ApiVersion
+    billed_units: BilledUnits
+    warnings: list[str] | None = Field(None, description="Absent without warnings.")
+
+
+def new_id() -> str:
+    """Return a new id of a reply."""
+    return str(uuid.uuid4())
+
+
+def meta(version: str, units: Mapping[str, int], timings: Timings) -> dict[str, object]:
+    """Return the `meta` of a reply."""
+    fields = {"api_version": {"version": version}, "billed_units": units}
+    warnings = timings.warnings.sentences()
+    return {**fields, "warnings": warnings} if warnings else {**fields}
+
+
+def searched(version: str, documents: int, timings: Timings) -> dict[str, object]:
+    """Return the `meta` of a ranking."""
+    return meta(version, {"search_units": -(-documents // DOCUMENTS_PER_UNIT)}, timings)
+
+
+router = APIRouter(route_class=JsonRoute, tags=["cohere"])
+MAX_TEXTS = 96
+"""Maximum number of texts in one request, as at Cohere."""
+InputType = Literal["search_document", "search_query", "classification", "clustering", "image"]
+_CONTENT = {"type": "array", "items": PART_SCHEMA, "minItems": 1, "maxItems": 1}
+
+
+def _inputs(value: object) -> list[Input]:
+    if not isinstance(value, list):
+        raise PydanticCustomError("inputs", "a list is needed")
+    inputs = []
+    for index, item in enumerate(value):
+        match item:
+            case {"content": [part]}:
+                inputs.append(content_part(part, f"inputs[{index}].content[0]"))
+            case _:
+                raise wrong(
+                    f"inputs[{index}] is not a single text or picture, each of which has a vector: "
+                    "send one part of content in each input"
+                )
+    return inputs
+
+
+def _images(value: object) -> list[Input]:
+    if not isinstance(value, list):
+        raise PydanticCustomError("images", "a list is needed")
+    return [picture_at(item, f"images[{index}]") for index, item in enumerate(value)]
+
+
+class CohereEmbedRequest(LenientRequest):
+    """Request body of `POST /v2/embed` and `POST /v1/embed`."""
+
+    texts: list[str] | None = Field(None, description="At most 96.")
+    images: Annotated[
+        list[Input] | None,
+        PlainValidator(_images),
+        WithJsonSchema({"type": "array", "items": {"type": "string", "format": "uri"}}),
+    ] = Field(None, description="In place of `texts`: data URLs or addresses of pictures.")
+    inputs: Annotated[
+        list[Input] | None,
+        PlainValidator(_inputs),
+        WithJsonSchema(
+            {"type": "array", "items": {"type": "object", "properties": {"content": _CONTENT}}}
+        ),
+    ] = Field(None, description="In place of `texts`: contents of one text or picture each.")
+    input_type: InputType | None = Field(
+        None,
+        description="Chooses a prompt of the checkpoint; without effect where it names none.",
+    )
+    embedding_types: list[EmbeddingType] | None = Field(
+        None, min_length=1, description="Types in which each vector is returned; float by default."
+    )
+    truncate: Literal["NONE", "START", "END"] = Field(
+        "END", description="Side from which long texts are truncated; NONE rejects them."
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, description="Maximum tokens of a text; the model's limit by default."
+    )
+    output_dimension: int | None = Field(
+        None, description="Keep the first n, then normalise; all by default."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> CohereEmbedRequest:
+        if [self.texts, self.images, self.inputs].count(None) != 2:
+            raise PydanticCustomError(
+                "texts", "one of `texts`, `images` and `inputs` is needed, and no other beside it"
+            )
+        if self.input_type == "image" and any(isinstance(given, str) for given in self.given):
+            raise PydanticCustomError("texts", "input_type image is for pictures: leave it out")
+        if not 1 <= len(self.given) <= MAX_TEXTS:
+            raise PydanticCustomError(
+                "texts",
+                "{count} inputs in one request; 1 to {most} are taken",
+                {"count": len(self.given), "most": MAX_TEXTS},
+            )
+        return self
+
+    @property
+    def given(self) -> list[Input]:
+        """Inputs of the request, from `texts`, `images` or `inputs`."""
+        return [*(self.texts or self.images or self.inputs or ())]
+
+    @property
+    def types(self) -> list[EmbeddingType]:
+        """Types of the vectors, without duplicates."""
+        return list(dict.fromkeys(self.embedding_types or ["float"]))
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model embeds texts."""
+        check_embedder(inference)
+
+    def options(self, inference: Inference) -> Options:
+        """Return the tokenisation options."""
+        kind = None if self.input_type == "image" else self.input_type
+        prompt = prompt_for(inference, kind, "input_type")
+        direction: Literal["left", "right"] = "left" if self.truncate == "START" else "right"
+        most = self.max_tokens and min(self.max_tokens, inference.limits.max_tokens)
+        truncate = self.truncate != "NONE"
+        return Options(truncate, direction, prompt, max_tokens=most, naming="texts[{}]")
+
+    def dimensions(self, size: int) -> int | None:
+        """Return the number of leading features to keep; None for all."""
+        kept = self.output_dimension
+        if kept is not None and not 1 <= kept <= size:
+            raise Unprocessable(f"output_dimension {kept} is not in 1 … {size}")
+        whole = (size if kept is None else kept) % FEATURES_PER_BYTE == 0
+        if not whole and {"binary", "ubinary"}.intersection(self.types):
+            raise Unprocessable(
+                "binary vectors need a multiple of 8 features: set output_dimension"
+            )
+        return kept
+
+
+_Floats = list[list[float]]  # a field `float` hides the type in its class
+
+
+class Embeddings(BaseModel):
+    """Vectors in each requested type."""
+
+    float: _Floats | None = None
+    int8: list[list[int]] | None = None
+    uint8: list[list[int]] | None = None
+    binary: list[list[int]] | None = None
+    ubinary: list[list[int]] | None = None
+    base64: list[str] | None = None
+
+
+class EmbedReply(BaseModel):
+    """Vectors in the order of the request."""
+
+    id: str
+    response_type: Literal["embeddings_by_type"] = "embeddings_by_type"
+    embeddings: Embeddings
+    texts: list[str]
+    meta: Meta
+
+
+class EmbedFloatsReply(BaseModel):
+    """Vectors of a `POST /v1/embed` request without types."""
+
+    id: str
+    response_type: Literal["embeddings_floats"] = "embeddings_floats"
+    embeddings: list[list[float]]
+    texts: list[str]
+    meta: Meta
+
+
+@router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
+async def embed(body: CohereEmbedRequest, exchange: ApiExchange) -> Response:
+    """Return a unit vector of each text or picture in every requested type."""
+    return await _answer(body, exchange, "2", by_type=True)
+
+
+@router.post(
+    "/v1/embed",
+    response_model=None,
+    responses={200: {"model": EmbedReply | EmbedFloatsReply}, **ERRORS},
+)
+async def embed_v1(body: CohereEmbedRequest, exchange: ApiExchange) -> Response:
+    """Return a unit vector of each text or picture: by type if the request names types."""
+    return await _answer(body, exchange, "1", by_type=body.embedding_types is not None)
+
+
+async def _answer(
+    body: CohereEmbedRequest, exchange: ApiExchange, version: str, *, by_type: bool
+) -> Response:
+    """Reply in a version of Cohere's interface, with vectors keyed by their types or bare."""
+    inference = exchange.model.inference
+    body.check_model(inference)
+    check_cut(body.given, body.max_tokens, "max_tokens")
+    kept, options = body.dimensions(inference.vectors.kept()), body.options(inference)
+    prepared = await prepare_embedding(exchange, Embedding(body.given, options, kept))
+    feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
+    texts = [given for given in body.given if isinstance(given, str)]
+    reserve(exchange, prepared.nbytes(feature_bytes) + CHARACTER_BYTES * sum(map(len, texts)))
+    vectors, timings = await prepared.vectors(), prepared.timings
+
+    def pieces() -> Unwritten:
+        kind = "embeddings_by_type" if by_type else "embeddings_floats"
+        yield orjson.dumps({"id": new_id(), "response_type": kind})[:-1] + b',"embeddings":'
+        for place, name in enumerate(body.types):
+            if by_type:
+                yield b'%b"%b":' % (b"," if place else b"{", name.encode())
+            for number, vector in enumerate(vectors):
+                yield b"," if number else b"["
+                yield from FORMS[name].pieces(vector)
+            yield b"]"
+        yield b"}," if by_type else b","
+        units = meta(version, {"input_tokens": timings.tokens}, timings)
+        yield orjson.dumps({"texts": texts, "meta": units})[1:]
+
+    return PartsResponse([pieces()], JSON, timings)
+
+
+MAX_TOKENS_PER_DOC = 4096
+"""Default number of tokens of a document that are ranked."""
+
+
+class RankRequest(LenientRequest):
+    """Request of `POST /v2/rerank`, and base of the `POST /v1/rerank` request."""
+
+    query: str
+    documents: Documents
+    top_n: int | None = Field(None, ge=1, description="Maximum number of results; all when null.")
+    max_tokens_per_doc: int = Field(
+        MAX_TOKENS_PER_DOC,
+        ge=1,
+        description="Tokens after which a document is cut, if the model takes as many.",
+    )
+    raw_scores: bool = Field(
+        False, description="Own field: logits without a sigmoid, which do not saturate at 1.0."
+    )
+
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """Return the model's task head: one label, or a vector for each token."""
+        return check_reranker(inference)
+
+    async def ranking(self, exchange: ApiExchange, *, documents: bool) -> Ranking:
+        """Reserve the reply, and score the documents, each cut to `max_tokens_per_doc`."""
+        self.check_model(exchange.model.inference)
+        text = CHARACTER_BYTES * sum(map(len, self.documents)) if documents else 0
+        size = RANK_BYTES * len(self.documents) + text
+        texts = RankTexts([self.query], self.documents, Options(truncate=True))
+        return await ranked(exchange, texts, size, max_tokens=self.max_tokens_per_doc)
+
+    def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, object]]:
+        """Return the first `top_n` results, the largest score first."""
+        return [
+            {"index": index, "relevance_score": score}
+            | ({"document": {"text": self.documents[index]}} if documents else {})
+            for index, score in ranking.best(self.top_n, raw=self.raw_scores)
+        ]
+
+
+class Rank(BaseModel):
+    """Index of a document in the request, and its score."""
+
+    index: int
+    relevance_score: float
+
+
+class RerankReply(BaseModel):
+    """Results, the most relevant document first."""
+
+    id: str
+    results: list[Rank]
+    meta: Meta
+
+
+async def rerank(body: RankRequest, exchange: ApiExchange) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut."""
+    ranking = await body.ranking(exchange, documents=False)
+
+    def content() -> object:
+        return {
+            "id": new_id(),
+            "results": body.ranks(ranking, documents=False),
+            "meta": searched("2", len(body.documents), ranking.timings),
+        }
+
+    return await json_reply(exchange, content, ranking.timings)
+
+
+class JinaRerankRequest(RankRequest):
+    """Request body of `POST /v1/rerank`."""
+
+    return_documents: bool = Field(True, description="Whether each result includes its document.")
+
+
+class JinaRank(Rank):
+    """Index of a document in the request, its score, and the document if requested."""
+
+    document: Document | None = None
+
+
+class JinaRerankReply(WarnedReply):
+    """Results, the most relevant document first."""
+
+    id: str
+    model: str
+    usage: TokenUsage
+    results: list[JinaRank]
+    meta: Meta
+
+
+async def jina_rerank(body: JinaRerankRequest, exchange: ApiExchange) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut."""
+    ranking = await body.ranking(exchange, documents=body.return_documents)
+
+    def content() -> object:
+        return {
+            "id": new_id(),
+            "model": exchange.model.name,
+            "usage": usage(ranking.timings),
+            "results": body.ranks(ranking, documents=body.return_documents),
+            "meta": searched("1", len(body.documents), ranking.timings),
+            **warning_field(ranking.timings.warnings),
+        }
+
+    return await json_reply(exchange, content, ranking.timings)
+
+
+ROUTERS = (router,)

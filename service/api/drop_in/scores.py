@@ -1,0 +1,168 @@
+"""Scores of texts in every dialect: relevance to a query, and labels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from service.api.wire.route import ApiExchange, caller_of, hold, reserve
+from service.engines.contract import Floats
+from service.inference.core import Inference
+from service.inference.ranking.choice import RankTexts, scorer_of
+from service.inference.ranking.ranker import Ranker, order_of
+from service.inference.ranking.scorers import SeparateScorer
+from service.inference.tasks.task_heads import sigmoid
+from service.inference.timings import Timings
+from service.inference.tokenization.text import Text
+from service.inference.tokenization.tokenizer import Options
+from service.scheduler.call import Call
+
+NAMING = "documents[{}]"
+CHARACTER_TOKENS = 4
+"""Maximum tokens of a character: its bytes in UTF-8."""
+RANK_BYTES = 88
+"""Predicted bytes of a document's rank in JSON, without the document."""
+PREDICTION_BYTES = 40
+"""Predicted bytes of a label's score in JSON, without the label."""
+_ALONE = Options(truncate=True, naming=NAMING)
+
+
+def _documents(value: object) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("documents", "a list with at least one document is needed")
+    texts = []
+    for index, document in enumerate(value):
+        match document:
+            case str(text) | {"text": str(text)}:
+                texts.append(text)
+            case _:
+                raise PydanticCustomError(
+                    "documents",
+                    "documents[{index}] is neither a text nor an object with a text",
+                    {"index": index},
+                )
+    return texts
+
+
+_TEXT = {"type": "string"}
+_OBJECT = {"type": "object", "properties": {"text": _TEXT}, "required": ["text"]}
+Documents = Annotated[
+    list[str],
+    PlainValidator(_documents),
+    WithJsonSchema(
+        {"type": "array", "items": {"anyOf": [_TEXT, _OBJECT]}, "minItems": 1, "title": "Documents"}
+    ),
+    Field(description="Documents to rank: texts, or objects with a `text`."),
+]
+
+
+async def shortened(
+    inference: Inference, documents: Sequence[str], max_tokens: int, caller: Call
+) -> Sequence[str]:
+    """Return each document cut after its first `max_tokens` tokens, special tokens not counted.
+
+    Documents stay uncut if this is not below the model's own limit.
+    """
+    most = CHARACTER_TOKENS * max(map(len, documents))
+    if max_tokens >= min(most, inference.limits.max_tokens):
+        return documents
+    prepared = await inference.prepare(documents, _ALONE, caller, "encode")
+
+    def cut() -> list[str]:
+        pairs = zip(documents, prepared.texts, strict=True)
+        return [first_tokens(document, text, max_tokens) for document, text in pairs]
+
+    return await asyncio.to_thread(cut)
+
+
+def first_tokens(document: str, tokenized: Text, count: int) -> str:
+    """Return a document up to the end of its first `count` tokens, special tokens not counted."""
+    pairs = zip(tokenized.offsets, tokenized.special_tokens_mask, strict=True)
+    ends = [end for (_, end), special in pairs if not special]
+    return document[: ends[count - 1]] if len(ends) > count else document
+
+
+MAX_WEIGHT = 1e6
+"""Maximum weight of a score."""
+
+
+class ScoreWeights(BaseModel):
+    """Weights of the scores of bge-m3's three vectors; a missing weight is 0."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    dense: float = Field(0.0, ge=0, le=MAX_WEIGHT)
+    sparse: float = Field(0.0, ge=0, le=MAX_WEIGHT)
+    multivector: float = Field(0.0, ge=0, le=MAX_WEIGHT)
+
+    @model_validator(mode="after")
+    def _not_all_zero(self) -> ScoreWeights:
+        if not (self.dense or self.sparse or self.multivector):
+            raise PydanticCustomError("weights", "one of the weights has to be above 0")
+        return self
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Scores of texts, in the order of the request."""
+
+    values: Sequence[float]
+    logits: bool
+    """Whether the values are logits, which a sigmoid maps to 0 … 1; MaxSim values are not."""
+    timings: Timings
+
+    def scores(self, *, raw: bool = False) -> list[np.float32]:
+        """Return the score of each text: logits with a sigmoid, unless they are requested `raw`."""
+        values = np.array(self.values, np.float32)
+        return list(sigmoid(values) if self.logits and not raw else values)
+
+    def best(self, count: int | None = None, *, raw: bool) -> list[tuple[int, np.float32]]:
+        """Return index and score of the best `count`, or all, texts; ties keep their order."""
+        scores = self.scores(raw=raw)
+        return [(index, scores[index]) for index in order_of(self.values)[:count]]
+
+
+async def ranked(
+    exchange: ApiExchange,
+    texts: RankTexts,
+    reply_bytes: int,
+    max_tokens: int | None = None,
+) -> Ranking:
+    """Reserve a reply, and score documents, each cut to `max_tokens`, by their relevance."""
+    reserve(exchange, reply_bytes)
+    inference, caller, given = exchange.model.inference, caller_of(exchange), texts.documents
+    if max_tokens is not None:
+        documents = await shortened(inference, given, max_tokens, caller)
+        texts = replace(texts, documents=documents)
+    scorer = await scorer_of(inference, texts, caller)
+    cut = [len(text) < len(whole) for text, whole in zip(texts.documents, given, strict=True)]
+    if any(cut):
+        scorer.documents.mark_truncated(cut)
+    hold(exchange, scorer.query_bytes if isinstance(scorer, SeparateScorer) else 0)
+    ranking = await Ranker(scorer, texts.documents).rank(reply_bytes)
+    return Ranking(ranking.scores, scorer.scoring == "logit", scorer.timings)
+
+
+class Prediction(BaseModel):
+    """Label and its score."""
+
+    score: float
+    label: str
+
+
+def predictions(logits: Floats, labels: Sequence[str], scores: Floats) -> list[dict[str, object]]:
+    """Return each label with its score, the largest first; ties keep the order of the labels."""
+    order = np.argsort(-logits, kind="stable")
+    return [{"score": scores[label], "label": labels[label]} for label in order]
+
+
+def label_bytes(texts: int, labels: Sequence[str]) -> int:
+    """Return the predicted bytes of the scores of all labels for some texts."""
+    return texts * sum(PREDICTION_BYTES + 2 * len(label) for label in labels)

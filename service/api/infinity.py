@@ -1,0 +1,405 @@
+"""Routes in Infinity's formats: /embeddings, /classify, /models, and its form of /rerank.
+
+`/rerank` itself is in `service.api.shared_paths`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from fastapi import APIRouter
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+)
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticKnownError
+from starlette.responses import Response
+
+from model.numerics.task_head import TaskConfig, TaskKind
+from service.api.drop_in.embedding import Embedding, check_embedder, embed, without_prompt
+from service.api.drop_in.forms import (
+    BAD_REQUEST,
+    FORMS,
+    EmbeddingItem,
+    ListForm,
+    NestedError,
+    TokenUsage,
+    json_error,
+    listed_models,
+    usage,
+)
+from service.api.drop_in.scores import (
+    RANK_BYTES,
+    Prediction,
+    label_bytes,
+    predictions,
+    ranked,
+)
+from service.api.native.texts import LenientRequest
+from service.api.wire.pictures import picture_at, wrong
+from service.api.wire.problems import problems_in_form
+from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    caller_of,
+    json_reply,
+    reserve,
+)
+from service.errors import InvalidRequest, NoTaskHead, ServiceError, Unprocessable
+from service.exchange import ErrorForm
+from service.inference.core import Inference
+from service.inference.ranking.choice import RankTexts, check_reranker
+from service.inference.tasks.task_heads import probabilities, required_task, task_scores
+from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.tokenizer import Options
+from service.models.served import ServedModel
+from service.settings.served import of_model
+
+_STATUSES = {404: BAD_REQUEST, NoTaskHead.status: BAD_REQUEST}
+"""Native status → Infinity's status, of unknown models and models that cannot answer."""
+
+
+class InfinityError(NestedError):
+    """Error, with FastAPI's `detail` if the body does not fit the schema, as in Infinity."""
+
+    detail: list[dict[str, object]] | None = None
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error."""
+    status = _STATUSES.get(error.status, error.status)
+    nested = {"message": error.detail, "type": None, "param": None, "code": status}
+    body: dict[str, object] = {"error": nested}
+    if isinstance(error, Unprocessable):
+        body["detail"] = [{"loc": ["body"], "msg": error.detail, "type": "value_error"}]
+    return json_error(error, body, _STATUSES)
+
+
+ERRORS = problems_in_form(InfinityError, without=_STATUSES)
+"""Error replies of a route, for the OpenAPI document."""
+
+
+MAX_CHARACTERS = 8192 * 15
+"""Maximum characters of a text as it is sent, before it is stripped and truncated."""
+MAX_TEXTS = 2048
+NO_MODEL = "default/not-specified"
+"""Model name that Infinity's clients send by default."""
+
+
+def _bounded(value: object) -> object:
+    """Reject a text that is too long as it was sent; pydantic counts after it strips."""
+    if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+        raise PydanticKnownError("string_too_long", {"max_length": MAX_CHARACTERS})
+    return value
+
+
+Text = Annotated[
+    str,
+    StringConstraints(max_length=MAX_CHARACTERS, strip_whitespace=True),
+    BeforeValidator(_bounded),
+]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
+
+
+class InfinityRequest(LenientRequest):
+    """Fields of every request."""
+
+    error_form: ClassVar[ErrorForm | None] = error_response
+
+    @field_validator("model")
+    @classmethod
+    def _named(cls, name: str | None) -> str | None:
+        return None if name == NO_MODEL else name
+
+
+class InfinityReply(WarnedReply):
+    """Fields of every reply beside its results."""
+
+    model: str
+    usage: TokenUsage
+    id: str
+    created: int
+
+
+def envelope(kind: str, model: str, timings: Timings) -> dict[str, object]:
+    """Return the fields of every reply beside its results."""
+    return {
+        "object": kind,
+        "model": model,
+        "usage": usage(timings),
+        "id": f"infinity-{uuid.uuid4()}",
+        "created": int(time.time()),
+        **warning_field(timings.warnings),
+    }
+
+
+class InfinityRerankRequest(InfinityRequest):
+    """Request body of `POST /rerank` with `documents`."""
+
+    form_fields: ClassVar[frozenset[str]] = frozenset({"documents"})
+
+    query: Text
+    documents: Texts = Field(description="Texts to rank.")
+    return_documents: bool = Field(False, description="Whether each result includes its document.")
+    raw_scores: bool = Field(
+        False, description="Logits without a sigmoid; MaxSim scores never get one."
+    )
+    top_n: int | None = Field(None, gt=0, description="Maximum number of results; all when null.")
+
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """Return the model's task head: one label, or a vector for each token."""
+        return check_reranker(inference)
+
+
+class InfinityRank(BaseModel):
+    """Score of a document, its index in the request, and its text if requested."""
+
+    relevance_score: float
+    index: int
+    document: str | None = None
+
+
+class InfinityRerankReply(InfinityReply):
+    """Results, the most relevant document first."""
+
+    object: Literal["rerank"] = "rerank"
+    results: list[InfinityRank]
+
+
+async def rerank(body: InfinityRerankRequest, exchange: ApiExchange) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut."""
+    body.check_model(exchange.model.inference)
+    size = RANK_BYTES * len(body.documents)
+    if body.return_documents:
+        size += CHARACTER_BYTES * sum(map(len, body.documents))
+    texts = RankTexts([body.query], body.documents, Options(truncate=True))
+    ranking = await ranked(exchange, texts, size)
+
+    def content() -> object:
+        results = [
+            {
+                "relevance_score": score,
+                "index": index,
+                "document": body.documents[index] if body.return_documents else None,
+            }
+            for index, score in ranking.best(body.top_n, raw=body.raw_scores)
+        ]
+        return envelope("rerank", exchange.model.name, ranking.timings) | {"results": results}
+
+    return await json_reply(exchange, content, ranking.timings)
+
+
+router = APIRouter(route_class=JsonRoute, tags=["infinity"])
+_KINDS: tuple[TaskKind, ...] = ("sequence_classification",)
+_CLASSIFIER = "a classifier (…ForSequenceClassification)"
+_CUT = Options(truncate=True, naming="input[{}]")
+
+
+class ClassifyRequest(InfinityRequest):
+    """Request body of `POST /classify`."""
+
+    input: Texts = Field(description="Texts to classify; long texts are cut.")
+    raw_scores: bool = Field(
+        False, description="Accepted without effect, as in Infinity; `/predict` returns logits."
+    )
+
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """Return the model's task head."""
+        return required_task(inference.manifest, _KINDS, _CLASSIFIER)
+
+
+class ClassifyReply(InfinityReply):
+    """Labels of each text."""
+
+    object: Literal["classify"] = "classify"
+    data: list[list[Prediction]]
+
+
+@router.post("/classify", response_model=None, responses={200: {"model": ClassifyReply}, **ERRORS})
+async def classify(body: ClassifyRequest, exchange: ApiExchange) -> Response:
+    """Classify each text, the largest score first: softmax of several labels, sigmoid of one."""
+    model, caller = exchange.model, caller_of(exchange)
+    task = body.check_model(model.inference)
+    prepared = await model.inference.prepare(body.input, _CUT, caller, "encode")
+    reserve(exchange, label_bytes(len(body.input), task.labels))
+    logits = await task_scores(prepared, task)
+
+    def content() -> object:
+        data = [predictions(row, task.labels, probabilities(row)) for row in logits]
+        return envelope("classify", model.name, prepared.timings) | {"data": data}
+
+    return await json_reply(exchange, content, prepared.timings)
+
+
+_TEXT = {"type": "string", "maxLength": MAX_CHARACTERS}
+_URL = {"type": "string", "format": "uri", "description": "With `modality` image."}
+_INPUT = {
+    "anyOf": [
+        {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS},
+        _TEXT,
+        {"type": "array", "items": _URL, "minItems": 1, "maxItems": MAX_TEXTS},
+        _URL,
+    ]
+}
+
+
+def _given(
+    value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+) -> list[Input]:
+    """Validate texts, or pictures as data URLs and addresses, by the field `modality`."""
+    items = [value] if isinstance(value, str) else value
+    if info.data.get("modality") != "image":
+        texts: list[Input] = handler(items)
+        return texts
+    if not isinstance(items, list) or not 1 <= len(items) <= MAX_TEXTS:
+        raise wrong(f"input: a picture, or a list of 1 to {MAX_TEXTS} pictures, is needed")
+    return [picture_at(item, f"input[{index}]") for index, item in enumerate(items)]
+
+
+class InfinityEmbeddingsRequest(InfinityRequest):
+    """Request body of `POST /embeddings`."""
+
+    modality: Literal["text", "audio", "image"] = Field(
+        "text", description="Kind of the inputs; audio is refused."
+    )
+    input: Annotated[Texts, WrapValidator(_given), WithJsonSchema(_INPUT)] = Field(
+        description="A text or a list of texts, which are cut if they are long; with `modality` "
+        "image, data URLs or addresses of pictures."
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64 = little-endian float32, one string a vector."
+    )
+    user: str | None = Field(None, description="Ignored.")
+    dimensions: int = Field(
+        0, description="The first n of the unit vector, not normalised again; all when 0."
+    )
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model embeds the inputs."""
+        check_embedder(inference)
+        pictures = inference.manifest.images or inference.tower
+        if self.modality == "audio" or (self.modality == "image" and not pictures):
+            raise NoTaskHead(
+                f"{inference.manifest.model} does not embed {self.modality}: `modality` is text"
+            )
+
+
+class EmbeddingsReply(InfinityReply):
+    """Vectors in the order of the request."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingItem]
+
+
+@router.post(
+    "/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **ERRORS}
+)
+async def embeddings(body: InfinityEmbeddingsRequest, exchange: ApiExchange) -> Response:
+    """Return a unit vector of each text or picture, or its first `dimensions` features."""
+    model = exchange.model
+    body.check_model(model.inference)
+    size = model.inference.vectors.size()
+    if not 0 <= body.dimensions <= size:
+        raise InvalidRequest(f"dimensions {body.dimensions} is not in 1 … {size}; 0 is all")
+    options = Options(True, prompt_name=without_prompt(model.inference), naming="input[{}]")
+    wanted = Embedding([*body.input], options, dimensions=size)
+
+    def closing(timings: Timings) -> Mapping[str, object]:
+        outer = envelope("list", model.name, timings)
+        return {name: value for name, value in outer.items() if name != "object"}
+
+    form = ListForm(
+        b'{"object":"list","data":[',
+        b'{"object":"embedding","embedding":',
+        b',"index":%d}',
+        closing,
+        FORMS[body.encoding_format],
+        kept=body.dimensions or None,
+    )
+    return await embed(exchange, wanted, form)
+
+
+NOT_LOADED = "not loaded"
+"""Backend of a model that is loaded on demand."""
+
+
+class InfinityModel(BaseModel):
+    """Model, its queue, and its capabilities."""
+
+    id: str
+    stats: dict[str, float]
+    object: Literal["model"] = "model"
+    owned_by: Literal["infinity"] = "infinity"
+    """Owner, the only value that Infinity's clients accept."""
+    created: int
+    """Unix time in seconds at which the artifact's manifest, or the config of a checkpoint that is
+    not loaded, was written."""
+    backend: str
+    capabilities: list[str]
+    """Capabilities of a loaded model; empty until it is loaded."""
+
+
+class InfinityModels(BaseModel):
+    """All models, the default first."""
+
+    data: list[InfinityModel]
+    object: str = "list"
+
+
+models_router = APIRouter(tags=["infinity"])
+
+
+@models_router.get("/models")
+async def models(exchange: ApiExchange) -> InfinityModels:
+    """List the loaded models, the default first, their aliases, and models loaded on demand."""
+    settings = exchange.service.settings
+    return InfinityModels(
+        data=[
+            _described(name, model, created, of_model(settings, name).max_queue_tokens)
+            for name, model, created in await listed_models(exchange)
+        ]
+    )
+
+
+def _described(
+    name: str, model: ServedModel | None, created: int, queue_limit: int
+) -> InfinityModel:
+    """Describe a model; None is one that is not loaded, of which `queue_limit` is configured."""
+    queued = sum(model.queued_tokens.values()) if model else 0
+    limit = model.settings.max_queue_tokens if model else queue_limit
+    return InfinityModel(
+        id=name,
+        stats={"queue_fraction": queued / limit, "queue_absolute": queued},
+        created=created,
+        backend=model.inference.engines.default.engine.name if model else NOT_LOADED,
+        capabilities=capabilities(model.artifact.manifest.task) if model else [],
+    )
+
+
+def capabilities(task: TaskConfig | None) -> list[str]:
+    """Return the capabilities of a model with this task head: `embed`, `rerank`, `classify`."""
+    if task is None:
+        return ["embed"]
+    if task.kind == "hybrid":
+        return ["embed", "rerank"]
+    if task.kind == "late_interaction":
+        return ["rerank"]
+    if task.kind != "sequence_classification":
+        return []
+    return ["rerank", "classify"] if task.outputs == 1 else ["classify"]
+
+
+ROUTERS = (router, models_router)

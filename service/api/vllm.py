@@ -1,0 +1,435 @@
+"""Routes in vLLM's formats: /pooling, /score and /v1/score, and its form of rerank requests.
+
+Its reranks share their paths with other dialects: see `service.api.shared_paths`.
+
+Notation: S tokens of one text, H hidden size, D features of a vector, C labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import ClassVar, Literal
+
+import numpy as np
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from model.numerics.task_head import TaskKind
+from service.api.drop_in.embedding import (
+    check_embedder,
+    of_pictures,
+    without_prompt,
+)
+from service.api.drop_in.forms import (
+    FORMS,
+    UNSATISFIABLE,
+    Document,
+    ListForm,
+    NestedError,
+    TokenUsage,
+    json_error,
+    usage,
+)
+from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
+from service.api.messages import MessagesRequest, TruncatingRequest
+from service.api.wire.media import JSON
+from service.api.wire.pictures import loaded
+from service.api.wire.problems import problems_in_form
+from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    caller_of,
+    json_reply,
+    reserve,
+)
+from service.engines.contract import Floats
+from service.errors import NoTaskHead, ServiceError, Unprocessable
+from service.exchange import ErrorForm
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.ranking.choice import RankTexts, check_reranker
+from service.inference.tasks.task_heads import probabilities, task_scores
+from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Picture
+
+_TYPES = {
+    400: "BadRequestError",
+    404: "NotFoundError",
+    500: "InternalServerError",
+    501: "NotImplementedError",
+}
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error; its type is the status's phrase if vLLM has no name for it."""
+    status = UNSATISFIABLE.get(error.status, error.status)
+    kind = _TYPES.get(status) or HTTPStatus(status).phrase
+    nested = {"message": error.detail, "type": kind, "param": None, "code": status}
+    return json_error(error, {"error": nested}, UNSATISFIABLE)
+
+
+ERRORS = problems_in_form(NestedError, without=UNSATISFIABLE)
+"""Error replies of a route, for the OpenAPI document."""
+
+
+class VllmUsage(TokenUsage):
+    """Token counts of a request, in all of OpenAI's fields."""
+
+    completion_tokens: Literal[0] = 0
+    prompt_tokens_details: None = None
+
+
+def envelope(exchange: ApiExchange, kind: str, model: str, timings: Timings) -> dict[str, object]:
+    """Return the fields of every reply beside its data."""
+    more = {"completion_tokens": 0, "prompt_tokens_details": None}
+    return {
+        "id": f"{kind}-{exchange.request_id}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": model,
+        "usage": usage(timings) | more,
+        **warning_field(timings.warnings),
+    }
+
+
+router = APIRouter(route_class=JsonRoute, tags=["vllm"])
+PoolingTask = Literal["embed", "token_embed", "classify", "token_classify"]
+TASKS: dict[TaskKind | None, tuple[PoolingTask, ...]] = {
+    None: ("embed", "token_embed"),
+    "sequence_classification": ("classify",),
+    "token_classification": ("token_classify",),
+    "late_interaction": ("token_embed",),
+    "hybrid": ("embed", "token_embed"),
+}
+"""Task head → pooling tasks that the model supports, the default first."""
+
+
+class PoolingRequest(MessagesRequest):
+    """Request body of `POST /pooling`."""
+
+    task: PoolingTask | None = Field(None, description="Vectors or labels, of texts or of tokens.")
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64 = little-endian float32, row-major."
+    )
+
+    def check_model(self, inference: Inference) -> PoolingTask:
+        """Return the pooling task to compute."""
+        task = inference.manifest.task
+        kind = task.kind if task else None
+        if kind not in TASKS:
+            check_embedder(inference)
+        known = TASKS[kind]
+        if self.task is not None and self.task not in known:
+            raise NoTaskHead(
+                f"{inference.manifest.model} has no task {self.task}; it has {', '.join(known)}"
+            )
+        wanted = self.task or known[0]
+        multivector = task is not None and "multivector" in task.vectors
+        if multivector and wanted == "token_embed" and self.use_activation is False:
+            raise Unprocessable("use_activation: this model's token vectors are unit vectors")
+        return wanted
+
+
+class PoolingItem(BaseModel):
+    """Pooler output of a text, and the text's index in the request."""
+
+    index: int
+    object: Literal["pooling"] = "pooling"
+    data: list[list[float]] | list[float] | str
+
+
+class PoolingReply(WarnedReply):
+    """Pooler outputs, in the order of the request."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[PoolingItem]
+    usage: VllmUsage
+
+
+@router.post("/pooling", response_model=None, responses={200: {"model": PoolingReply}, **ERRORS})
+async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
+    """Return a vector or probabilities of each text or of each of its tokens."""
+    model, caller = exchange.model, caller_of(exchange)
+    task = body.check_model(model.inference)
+    body.check_inputs(model)
+    inputs = await loaded(body.given, exchange)
+    inference = model.tower(inputs).inference
+    body.check_length(inference.limits.max_tokens)
+    options = body.options("input[{}]", without_prompt(inference))
+    if isinstance(inputs[0], Picture):
+        options = of_pictures(options)
+    prepared = await inference.prepare(inputs, options, caller, "encode")
+
+    def closing(timings: Timings) -> Mapping[str, object]:
+        return envelope(exchange, "pooling", model.name, timings)
+
+    form = ListForm(
+        b'{"data":[',
+        b'{"index":%d,"object":"pooling","data":',
+        b"}",
+        closing,
+        FORMS[body.encoding_format],
+    )
+    rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)
+    size = round(form.form.feature_bytes * rows * _features(inference, task))
+    reserve(exchange, size + form.item_bytes * len(prepared.texts))
+    arrays = await _arrays(inference, prepared, task, body.use_activation)
+    timings = prepared.timings
+    return PartsResponse([form.pieces(arrays, timings)], JSON, timings)
+
+
+def _features(inference: Inference, task: PoolingTask) -> int:
+    """Return the number of features in a row: D, H or C."""
+    head = inference.manifest.task
+    if head is not None and head.kind != "hybrid":
+        return head.outputs
+    if head is not None and task == "token_embed":
+        return head.outputs - 1
+    return inference.vectors.kept() if task == "embed" else inference.config.hidden_size
+
+
+async def _arrays(
+    inference: Inference, prepared: PreparedTexts, task: PoolingTask, activation: bool | None
+) -> list[Floats]:
+    """Compute the pooler output of each text: `[D]`, `[C]`, `[S, H]`, `[S, D]` or `[S, C]`.
+
+    With `activation`, vectors are normalised and logits become probabilities. None is the
+    checkpoint's own choice for vectors, and true for logits.
+    """
+    head = inference.manifest.task
+    if head is not None and head.kind != "hybrid":
+        outputs = await task_scores(prepared, head)
+        if activation is False or head.kind == "late_interaction":
+            return outputs
+        return await asyncio.to_thread(lambda: [probabilities(output) for output in outputs])
+    tokens, output = task == "token_embed", "pooled"
+    if tokens:
+        output = "multivector" if head else "tokens"
+    encodings = await inference.encode(prepared, EncodeOptions((output,), normalize=activation))
+    arrays = [np.ascontiguousarray(array) for own in encodings for array in own.values()]
+    unit = inference.sentence.normalize if activation is None else activation
+    if head is not None or not (tokens and unit):
+        return arrays
+    return await asyncio.to_thread(lambda: [_unit_rows(array) for array in arrays])
+
+
+def _unit_rows(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, np.float32(1e-12))
+
+
+Pairs = tuple[Sequence[str], Sequence[str]]
+"""Texts to score: one text with each text of the other side, or pairs by position."""
+
+
+def cosines(inference: Inference) -> bool:
+    """Return whether the model scores pairs by the cosine of their vectors.
+
+    Raises:
+        NoTaskHead: the model has another task head.
+
+    """
+    task = inference.manifest.task
+    if task is None or task.kind == "hybrid":
+        return True
+    check_reranker(inference)
+    return False
+
+
+async def scored(
+    exchange: ApiExchange,
+    pairs: Pairs,
+    names: tuple[str, str],
+    body: TruncatingRequest,
+    size: int,
+    max_tokens_per_doc: int | None = None,
+) -> Ranking:
+    """Score each of at least one pair, in the order of the request; `size` is the reply's bytes.
+
+    A second text is cut to `max_tokens_per_doc` before it is paired. Error messages have `names`.
+    """
+    inference = exchange.model.inference
+    body.check_length(inference.limits.max_tokens)
+    texts = RankTexts(*pairs, body.options("{}"), names=names)
+    if cosines(inference):
+        prompts = without_prompt(inference), without_prompt(inference)
+        texts = replace(texts, prompts=prompts, similarity="cosine")
+    return await ranked(exchange, texts, size, max_tokens_per_doc)
+
+
+SCORE_BYTES = 64
+"""Predicted bytes of a pair's score in JSON."""
+NAMES = (
+    ("queries", "documents"),
+    ("queries", "items"),
+    ("data_1", "data_2"),
+    ("text_1", "text_2"),
+)
+"""Accepted names of the two sides; the first pair of names in the request counts."""
+Side = str | list[str]
+
+
+class ScoreRequest(TruncatingRequest):
+    """Request body of `POST /score` and `/v1/score`."""
+
+    text_1: Side | None = Field(None, description="A text, or as many texts as on the other side.")
+    text_2: Side | None = Field(None, description="A text or a list of texts.")
+    queries: Side | None = Field(None, description="As `text_1`.")
+    documents: Side | None = Field(None, description="As `text_2`.")
+    items: Side | None = Field(None, description="As `text_2`.")
+    data_1: Side | None = Field(None, description="As `text_1`.")
+    data_2: Side | None = Field(None, description="As `text_2`.")
+
+    @model_validator(mode="after")
+    def _sides(self) -> ScoreRequest:
+        (first, second), _ = self.pairs
+        if len(first) not in (1, len(second)) or not second:
+            raise PydanticCustomError(
+                "sides",
+                "{first} texts and {second}: one with many, or as many with as many are scored",
+                {"first": len(first), "second": len(second)},
+            )
+        return self
+
+    @property
+    def pairs(self) -> tuple[Pairs, tuple[str, str]]:
+        """Texts of both sides, and the names of their fields."""
+        for names in NAMES:
+            first, second = (getattr(self, name) for name in names)
+            if first is not None and second is not None:
+                return (_listed(first), _listed(second)), names
+        raise PydanticCustomError("sides", "text_1 and text_2 are needed")
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model scores pairs."""
+        cosines(inference)
+
+
+def _listed(side: Side) -> list[str]:
+    return [side] if isinstance(side, str) else side
+
+
+class Score(BaseModel):
+    """Index of a pair in the request, and its score."""
+
+    index: int
+    object: Literal["score"] = "score"
+    score: float
+
+
+class ScoreReply(WarnedReply):
+    """Scores in the order of the request."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[Score]
+    usage: VllmUsage
+
+
+@router.post("/v1/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
+@router.post("/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
+async def score(body: ScoreRequest, exchange: ApiExchange) -> Response:
+    """Score each pair by a cross-encoder, MaxSim, or the cosine of its vectors."""
+    model, (pairs, (first, second)) = exchange.model, body.pairs
+    body.check_model(model.inference)
+    size = SCORE_BYTES * len(pairs[1])
+    ranking = await scored(exchange, pairs, (f"{first}[{{}}]", f"{second}[{{}}]"), body, size)
+    scores = ranking.scores(raw=body.use_activation is False)
+
+    def content() -> object:
+        data = [
+            {"index": index, "object": "score", "score": score}
+            for index, score in enumerate(scores)
+        ]
+        return envelope(exchange, "score", model.name, ranking.timings) | {"data": data}
+
+    return await json_reply(exchange, content, ranking.timings)
+
+
+FORM_FIELDS = frozenset(
+    (
+        *("truncate_prompt_tokens", "truncation_side", "use_activation", "activation", "softmax"),
+        *("request_id", "cache_salt", "mm_processor_kwargs", "max_tokens_per_query", "instruction"),
+    )
+)
+"""Fields that no other service's rerank request has."""
+
+
+class VllmRerankRequest(TruncatingRequest):
+    """Rerank request with one of `FORM_FIELDS`."""
+
+    form_fields: ClassVar[frozenset[str]] = FORM_FIELDS
+    error_form: ClassVar[ErrorForm | None] = error_response
+
+    query: str
+    documents: Documents
+    top_n: int = Field(0, ge=0, description="Maximum number of results; all when 0.")
+    max_tokens_per_doc: int | None = Field(
+        None, ge=1, description="Tokens after which a document is cut; no cut by default."
+    )
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model scores pairs."""
+        cosines(inference)
+
+
+class VllmRank(BaseModel):
+    """Document, its index in the request, and its score."""
+
+    index: int
+    document: Document
+    relevance_score: float
+
+
+class VllmRerankReply(WarnedReply):
+    """Results, the most relevant document first."""
+
+    id: str
+    model: str
+    usage: TokenUsage
+    results: list[VllmRank]
+
+
+async def rerank(body: VllmRerankRequest, exchange: ApiExchange) -> Response:
+    """Rank the documents, the most relevant to the query first."""
+    model = exchange.model
+    body.check_model(model.inference)
+    size = RANK_BYTES * len(body.documents) + CHARACTER_BYTES * sum(map(len, body.documents))
+    pairs, most = ([body.query], body.documents), body.max_tokens_per_doc
+    ranking = await scored(exchange, pairs, ("the query", "documents[{}]"), body, size, most)
+
+    def content() -> object:
+        results = [
+            {
+                "index": index,
+                "document": {"text": body.documents[index]},
+                "relevance_score": score,
+            }
+            for index, score in ranking.best(body.top_n or None, raw=body.use_activation is False)
+        ]
+        return {
+            "id": envelope(exchange, "rerank", model.name, ranking.timings)["id"],
+            "model": model.name,
+            "usage": usage(ranking.timings),
+            "results": results,
+            **warning_field(ranking.timings.warnings),
+        }
+
+    return await json_reply(exchange, content, ranking.timings)
+
+
+ROUTERS = (router,)
