@@ -389,17 +389,19 @@ def _described(
     )
 
 
+_CAPABILITIES: Mapping[TaskKind, list[str]] = {
+    "hybrid": ["embed", "rerank"],
+    "late_interaction": ["rerank"],
+}
+
+
 def capabilities(task: TaskConfig | None) -> list[str]:
     """Return the capabilities of a model with this task head: `embed`, `rerank`, `classify`."""
     if task is None:
         return ["embed"]
-    if task.kind == "hybrid":
-        return ["embed", "rerank"]
-    if task.kind == "late_interaction":
-        return ["rerank"]
-    if task.kind != "sequence_classification":
-        return []
-    return ["rerank", "classify"] if task.outputs == 1 else ["classify"]
+    if task.kind == "sequence_classification":
+        return ["rerank", "classify"] if task.outputs == 1 else ["classify"]
+    return _CAPABILITIES.get(task.kind, [])
 
 
 ROUTERS = (router, models_router)

@@ -56,10 +56,12 @@ from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.plan import Plan
 from service.inference.ranking.choice import RankTexts, check_reranker
 from service.inference.tasks.task_heads import probabilities, task_scores
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Picture
+from service.scheduler.outputs import requested
 
 _TYPES = {
     400: "BadRequestError",
@@ -182,45 +184,40 @@ async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
         closing,
         FORMS[body.encoding_format],
     )
-    rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)
-    size = round(form.form.feature_bytes * rows * _features(inference, task))
+    head, plan = inference.manifest.task, None
+    if head is None or head.kind == "hybrid":
+        output = "pooled"
+        if task == "token_embed":
+            output = "multivector" if head else "tokens"
+        plan = inference.plan(EncodeOptions((output,), normalize=body.use_activation))
+        size = plan.nbytes(prepared.texts, form.form.feature_bytes)
+    else:
+        rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)
+        size = round(form.form.feature_bytes * rows * head.outputs)
     reserve(exchange, size + form.item_bytes * len(prepared.texts))
-    arrays = await _arrays(inference, prepared, task, body.use_activation)
+    arrays = await _arrays(inference, prepared, plan, body.use_activation)
     timings = prepared.timings
     return PartsResponse([form.pieces(arrays, timings)], JSON, timings)
 
 
-def _features(inference: Inference, task: PoolingTask) -> int:
-    """Return the number of features in a row: D, H or C."""
-    head = inference.manifest.task
-    if head is not None and head.kind != "hybrid":
-        return head.outputs
-    if head is not None and task == "token_embed":
-        return head.outputs - 1
-    return inference.vectors.kept() if task == "embed" else inference.config.hidden_size
-
-
 async def _arrays(
-    inference: Inference, prepared: PreparedTexts, task: PoolingTask, activation: bool | None
+    inference: Inference, prepared: PreparedTexts, plan: Plan | None, activation: bool | None
 ) -> list[Floats]:
     """Compute the pooler output of each text: `[D]`, `[C]`, `[S, H]`, `[S, D]` or `[S, C]`.
 
-    With `activation`, vectors are normalised and logits become probabilities. None is the
-    checkpoint's own choice for vectors, and true for logits.
+    Without a plan of vectors it is the task head's. With `activation`, vectors are normalised and
+    logits become probabilities. None is the checkpoint's own choice for vectors, true for logits.
     """
     head = inference.manifest.task
-    if head is not None and head.kind != "hybrid":
+    if head is not None and plan is None:
         outputs = await task_scores(prepared, head)
         if activation is False or head.kind == "late_interaction":
             return outputs
         return await asyncio.to_thread(lambda: [probabilities(output) for output in outputs])
-    tokens, output = task == "token_embed", "pooled"
-    if tokens:
-        output = "multivector" if head else "tokens"
-    encodings = await inference.encode(prepared, EncodeOptions((output,), normalize=activation))
+    encodings = await inference.encode(prepared, requested(plan))
     arrays = [np.ascontiguousarray(array) for own in encodings for array in own.values()]
     unit = inference.sentence.normalize if activation is None else activation
-    if head is not None or not (tokens and unit):
+    if head is not None or arrays[0].ndim == 1 or not unit:
         return arrays
     return await asyncio.to_thread(lambda: [_unit_rows(array) for array in arrays])
 

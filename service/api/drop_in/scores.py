@@ -145,7 +145,8 @@ async def ranked(
     cut = [len(text) < len(whole) for text, whole in zip(texts.documents, given, strict=True)]
     if any(cut):
         scorer.documents.mark_truncated(cut)
-    hold(exchange, scorer.query_bytes if isinstance(scorer, SeparateScorer) else 0)
+    if isinstance(scorer, SeparateScorer):
+        hold(exchange, scorer.query_bytes)
     ranking = await Ranker(scorer, texts.documents).rank(reply_bytes)
     return Ranking(ranking.scores, scorer.scoring == "logit", scorer.timings)
 
