@@ -12,7 +12,7 @@ from headscope import Client, HeadscopeError, NoConnection, Retries
 from headscope.sending import JSON, Answer, words_of_error
 from service.files.options import UsageError
 from service.inference.fingerprint import FINGERPRINT_HEADER
-from service.inference.timings import NO_WARNINGS, Warnings
+from service.inference.timings import Warnings
 
 PATIENT = Retries(
     count=7,
@@ -106,7 +106,7 @@ class Connection:
             self._check(fingerprint)
         content = self._accepted(answer)
         if not repeated:
-            self.warnings.append(_warnings(answer.headers))
+            self.warnings.append(Warnings.of_headers(answer.headers))
         return content
 
     def _answer(self, route: str, body: Mapping[str, object] | None, accept: str) -> Answer:
@@ -147,11 +147,3 @@ class Connection:
                 f"{first or 'absent'}, and is {fingerprint or 'absent'}; the written parts stay; "
                 "--restart starts over"
             )
-
-
-def _warnings(headers: Mapping[str, str]) -> Warnings:
-    """Return the warnings of a reply; none if a proxy has replaced their headers."""
-    try:
-        return Warnings.of_headers(headers)
-    except ValueError:
-        return NO_WARNINGS

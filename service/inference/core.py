@@ -160,8 +160,8 @@ class Inference:
 
         """
         began, caller = time.monotonic(), prepared.caller
-        tokenized = await self.request_tokenizer.tokenize_targets(
-            targets, options, caller, prepared.characters
+        tokenized = await self.request_tokenizer.tokenize(
+            targets, options, caller, prepared.characters, targets=True
         )
         tokens = sum(len(target.input_ids) for target in tokenized)
         seconds, warnings = time.monotonic() - began, Warnings.of(tokenized)

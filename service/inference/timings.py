@@ -46,13 +46,11 @@ class Warnings:
 
     @classmethod
     def of_headers(cls, headers: Mapping[str, str]) -> Warnings:
-        """Parse the counts from the headers of a reply.
-
-        Raises:
-            ValueError: a header is not a number.
-
-        """
-        return cls(**{name: int(headers.get(header) or 0) for name, header in HEADERS.items()})
+        """Return the counts in the headers of a reply; none if a proxy has replaced the headers."""
+        try:
+            return cls(**{name: int(headers.get(header) or 0) for name, header in HEADERS.items()})
+        except ValueError:
+            return NO_WARNINGS
 
     def __add__(self, other: Warnings) -> Warnings:
         """Add the counts of two parts of a request."""

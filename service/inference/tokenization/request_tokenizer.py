@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import attrgetter
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from service.errors import Unprocessable
 from service.inference.tokenization.backlog import (
@@ -106,11 +105,18 @@ class RequestTokenizer:
         return _held(self.tokenizer.tokenize(given, options), caller)
 
     async def tokenize(
-        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
+        self,
+        inputs: Sequence[Input],
+        options: Options,
+        caller: Call,
+        beside: int = 0,
+        *,
+        targets: bool = False,
     ) -> list[Text]:
-        """Tokenise a request's inputs, beside further characters of the request.
+        """Tokenise a request's inputs, or a decoder's targets, and reserve the memory of the texts.
 
-        Cancelling the call ends it after the running slices.
+        Cancelling the call ends it after the running slices. `beside` is the number of further
+        characters of the request.
 
         Raises:
             Unprocessable: too many inputs or characters, or an input that does not fit the model.
@@ -118,18 +124,28 @@ class RequestTokenizer:
             DeadlinePassed: the deadline passed before all inputs were tokenised.
 
         """
-        given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
-        return await self._tokenize(given, self.tokenizer.tokenize, options, caller, beside)
+        read: Callable[[Any, Options, int], list[Text]] = self.tokenizer.tokenize
+        if targets:
+            read = self.tokenizer.tokenize_targets
+        sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
+        if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
+            return _held(read(inputs, options, 0), caller)
+        in_arrays, most = _are_large(sizes), self.most_bytes(sizes, options)
+        if reservation:
+            reservation.grow(most)
 
-    async def tokenize_targets(
-        self, targets: Sequence[str], options: Options, caller: Call, beside: int
-    ) -> list[Text]:
-        """Tokenise a decoder's targets, as `tokenize` does inputs."""
-        most = min(self.limits.max_tokens, self.limits.max_target_tokens)
-        limited = replace(options, max_tokens=most)
-        return await self._tokenize(
-            targets, self.tokenizer.tokenize_targets, limited, caller, beside
-        )
+        def tokenize(part: Sequence[Input], first: int) -> list[Text]:
+            texts = read(part, options, first)
+            return [text.in_arrays() for text in texts] if in_arrays else texts
+
+        work = TokenizerWork(caller, inputs, self._read_sizes(inputs, sizes, options), tokenize)
+        texts = await self._run(work)
+        if sizes[0] and not texts[0].truncated:
+            rate = texts[0].size / sizes[0]
+            self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
+        if reservation:
+            reservation.shrink(most - sum(text.nbytes for text in texts))
+        return texts
 
     async def run(
         self,
@@ -176,35 +192,6 @@ class RequestTokenizer:
     def _most_tokens(self, size: int) -> int:
         """Return the maximum number of tokens of an input of some characters."""
         return MOST_TOKENS_PER_CHARACTER * size + SPECIAL_TOKENS + self.tokenizer.template_tokens
-
-    async def _tokenize(
-        self,
-        inputs: Sequence[Given],
-        read: Callable[[Sequence[Given], Options, int], list[Text]],
-        options: Options,
-        caller: Call,
-        beside: int,
-    ) -> list[Text]:
-        """Tokenise inputs, and reserve the memory of the tokenised texts."""
-        sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
-        if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
-            return _held(read(inputs, options, 0), caller)
-        in_arrays, most = _are_large(sizes), self.most_bytes(sizes, options)
-        if reservation:
-            reservation.grow(most)
-
-        def tokenize(part: Sequence[Given], first: int) -> list[Text]:
-            texts = read(part, options, first)
-            return [text.in_arrays() for text in texts] if in_arrays else texts
-
-        work = TokenizerWork(caller, inputs, self._read_sizes(inputs, sizes, options), tokenize)
-        texts = await self._run(work)
-        if sizes[0] and not texts[0].truncated:
-            rate = texts[0].size / sizes[0]
-            self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
-        if reservation:
-            reservation.shrink(most - sum(text.nbytes for text in texts))
-        return texts
 
     async def _run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
         """Run work in threads, and reserve the memory of its slices until it ends."""

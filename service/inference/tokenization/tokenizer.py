@@ -121,7 +121,8 @@ class FileTokenizer:
         self.opening = [token for token, _ in opening]
         self.closing = [token for token, _ in closing]
         """Ids of the special tokens before and after a text."""
-        self._segments = [n for _, n in opening], segment, [n for _, n in closing]
+        self.segments = [n for _, n in opening], segment, [n for _, n in closing]
+        """Segments of these tokens, and between them the segment of the text itself."""
 
     def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of token ids, whose name is for error messages."""
@@ -130,41 +131,6 @@ class FileTokenizer:
                 raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {self.size - 1}")
         text: str = self.whole.decode(ids, skip_special_tokens=skip_special_tokens)
         return text
-
-    def complete(
-        self, name: str, given: Sequence[int], most: int | None, direction: Direction
-    ) -> ArrayText:
-        """Return a client's ids as a tokenised text of `most` tokens; whole if None.
-
-        Ids with all special tokens at their beginning and end are left unchanged. Ids without any
-        of these tokens get them added. Ids with some of them are rejected.
-        """
-        self.decode(name, given, skip_special_tokens=False)
-        opening, closing = self.opening, self.closing
-        own, end = list(given), len(given) - len(closing)
-        if end >= len(opening) and own[: len(opening)] == opening and own[end:] == closing:
-            own = own[len(opening) : end]
-        elif not {*opening, *closing}.isdisjoint(own):
-            raise Unprocessable(
-                f"{name}: the token ids have some special tokens of the model and not all: begin "
-                f"them with {opening} and end them with {closing}, or leave both out and they are "
-                "added"
-            )
-        room = len(own) if most is None else most - len(opening) - len(closing)
-        if truncated := len(own) > room:
-            own = own[:room] if direction == "right" else own[len(own) - room :]
-        ids = np.array([*opening, *own, *closing], np.int64)
-        before, segment, after = self._segments
-        special = bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)])
-        return ArrayText(
-            tokens=[self.whole.id_to_token(token) or "" for token in ids.tolist()],
-            input_ids=ids,
-            segment_ids=np.array([*before, *[segment] * len(own), *after], np.int64),
-            places=np.zeros((len(ids), 2), np.int32),
-            special_tokens_mask=special,
-            unknown=unknown_of(ids, self.unknown_ids, special),
-            truncated=truncated,
-        )
 
     def in_template(
         self, template: PairTemplate, pair: tuple[str, str], skipped: tuple[int, int] = (0, 0)
@@ -310,8 +276,9 @@ class TextTokenizer:
 
         The ids are the labels that transformers returns for a `text_target`.
         """
+        most = min(self.limit(options), self.limits.max_target_tokens)
         self._check_lengths(targets, options, first)
-        return self._read(self._target, targets, options, first)
+        return self._read(self._target, targets, replace(options, max_tokens=most), first)
 
     def all_tokens(
         self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
@@ -483,12 +450,40 @@ class TextTokenizer:
         return self._read(source, [given], options, index, prompt, special=special)[0]
 
     def _as_given(self, name: str, given: TokenIds, options: Options) -> Text:
-        """Return token ids as a text, unchanged but for special tokens and truncation."""
+        """Return a client's ids as a text with all special tokens.
+
+        Ids with all special tokens at their beginning and end are left unchanged. Ids without any
+        of these tokens get them added. Ids with some of them are rejected.
+        """
         if options.prompt_name or options.task:
             raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
-        limit = self.limit(options)
-        most = limit if options.truncate else None
-        text = self._source.complete(name, given.ids, most, options.direction)
+        self.decode(name, given, skip_special_tokens=False)
+        source, limit, own = self._source, self.limit(options), [*given.ids]
+        opening, closing = source.opening, source.closing
+        end = len(own) - len(closing)
+        if end >= len(opening) and own[: len(opening)] == opening and own[end:] == closing:
+            own = own[len(opening) : end]
+        elif not {*opening, *closing}.isdisjoint(own):
+            raise Unprocessable(
+                f"{name}: the token ids have some special tokens of the model and not all: begin "
+                f"them with {opening} and end them with {closing}, or leave both out and they are "
+                "added"
+            )
+        room = limit - len(opening) - len(closing)
+        if truncated := options.truncate and len(own) > room:
+            own = own[:room] if options.direction == "right" else own[len(own) - room :]
+        ids = np.array([*opening, *own, *closing], np.int64)
+        before, segment, after = source.segments
+        special = bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)])
+        text = ArrayText(
+            tokens=[token or "" for token in self.vocabulary(ids.tolist())],
+            input_ids=ids,
+            segment_ids=np.array([*before, *[segment] * len(own), *after], np.int64),
+            places=np.zeros((len(ids), 2), np.int32),
+            special_tokens_mask=special,
+            unknown=unknown_of(ids, source.unknown_ids, special),
+            truncated=truncated,
+        )
         return _within(limit, text, name)
 
     def _in_template(self, name: str, given: tuple[str, str], options: Options) -> Text:

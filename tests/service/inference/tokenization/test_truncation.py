@@ -257,19 +257,35 @@ def one(prompt_tokenizer: TextTokenizer, text: Any, prompt: str | None, **option
     return found
 
 
-def test_ids_are_those_of_the_prefixed_text(prompt_tokenizer: TextTokenizer) -> None:
-    found = one(prompt_tokenizer, "two words", "query")
-    plain = one(prompt_tokenizer, "query: two words", None)
+@pytest.mark.parametrize(
+    ("prompt", "text", "tokens", "offsets", "prompt_tokens"),
+    [
+        (None, "two words", "two words", [(0, 3), (4, 9)], 0),
+        ("empty", "two words", "two words", [(0, 3), (4, 9)], 0),
+        ("", "two words", "two words", [(0, 3), (4, 9)], 0),
+        ("query", "two words", "query : two words", [(0, 0), (0, 0), (0, 3), (4, 9)], 3),
+        ("query", "", "query :", [(0, 0), (0, 0)], 3),
+        # a prompt that ends in the middle of a word: tokens of the prompt alone, which differ
+        ("cut", "y this", "query this", [(0, 1), (2, 6)], 3),
+    ],
+)
+def test_tokens_are_of_the_prefixed_text_and_offsets_the_callers(
+    prompt_tokenizer: TextTokenizer,
+    prompt: str | None,
+    text: str,
+    tokens: str,
+    offsets: list[tuple[int, int]],
+    prompt_tokens: int,
+) -> None:
+    found = one(prompt_tokenizer, text, prompt)
+    plain = one(prompt_tokenizer, PROMPTS.get(prompt or "", "") + text, None)
     np.testing.assert_array_equal(found.input_ids, plain.input_ids)
     np.testing.assert_array_equal(found.segment_ids, plain.segment_ids)
-    assert found.tokens == ["[CLS]", "query", ":", "two", "words", "[SEP]"]
-
-
-def test_offsets_are_the_callers(prompt_tokenizer: TextTokenizer) -> None:
-    found = one(prompt_tokenizer, "two words", "query")
-    assert found.offsets == [(0, 0), (0, 0), (0, 0), (0, 3), (4, 9), (0, 0)]
-    assert found.prompt_tokens == 3  # [CLS], query, :
-    assert list(found.special_tokens_mask) == [1, 1, 1, 0, 0, 1]
+    assert found.tokens == ["[CLS]", *tokens.split(), "[SEP]"]
+    assert found.offsets == [(0, 0), *offsets, (0, 0)]
+    assert found.prompt_tokens == prompt_tokens
+    own = len(found.tokens) - 1 - max(prompt_tokens, 1)
+    assert list(found.special_tokens_mask) == [*[1] * max(prompt_tokens, 1), *[0] * own, 1]
 
 
 def test_code_points_are_counted_not_bytes(prompt_tokenizer: TextTokenizer) -> None:
@@ -286,27 +302,6 @@ def test_the_second_segment_has_no_prompt(prompt_tokenizer: TextTokenizer) -> No
     assert found.tokens == plain.tokens
     assert found.segment_ids.tolist() == [0] * 6 + [1] * 3
     assert found.offsets[-3:] == [(0, 3), (4, 8), (0, 0)]
-    assert found.prompt_tokens == 3
-
-
-def test_a_prompt_that_ends_in_the_middle_of_a_word(prompt_tokenizer: TextTokenizer) -> None:
-    found = one(prompt_tokenizer, "y this", "cut")
-    assert found.tokens == ["[CLS]", "query", "this", "[SEP]"]
-    assert found.offsets == [(0, 0), (0, 1), (2, 6), (0, 0)]
-    assert found.prompt_tokens == 3  # ids of the prompt alone, which differ from the text's
-
-
-@pytest.mark.parametrize("prompt", [None, "empty"])
-def test_no_prompt_no_prompt_tokens(prompt_tokenizer: TextTokenizer, prompt: str | None) -> None:
-    found = one(prompt_tokenizer, "two words", prompt)
-    assert found.prompt_tokens == 0
-    assert found.offsets == [(0, 0), (0, 3), (4, 9), (0, 0)]
-
-
-def test_an_empty_text_is_the_prompt_alone(prompt_tokenizer: TextTokenizer) -> None:
-    found = one(prompt_tokenizer, "", "query")
-    assert found.tokens == ["[CLS]", "query", ":", "[SEP]"]
-    assert found.offsets == [(0, 0)] * 4
     assert found.prompt_tokens == 3
 
 
@@ -341,15 +336,9 @@ def test_the_checkpoints_default_goes_before_texts_that_name_none(artifact: Arti
     assert one(prompt_tokenizer, "it", "").prompt_tokens == 0
 
 
-def test_an_empty_name_is_no_prompt_where_there_is_no_default(
-    prompt_tokenizer: TextTokenizer,
-) -> None:
-    """The empty name requests no prompt, so that none is missing."""
-    assert one(prompt_tokenizer, "it", "").tokens == ["[CLS]", "it", "[SEP]"]
-
-
 def test_the_prompt_counts_for_the_limit_and_for_the_cut(prompt_tokenizer: TextTokenizer) -> None:
     assert len(one(prompt_tokenizer, "it " * 12, "query").tokens) == 16
+    assert one(prompt_tokenizer, "it".ljust(60), "query").prompt_tokens == 3  # of 60 characters
     with pytest.raises(InputTooLong, match="17 tokens; at most 16"):
         one(prompt_tokenizer, "it " * 13, "query")
     right = one(prompt_tokenizer, "it " * 12 + "end", "query", truncate=True)
@@ -365,12 +354,6 @@ def test_a_left_cut_can_take_the_whole_prompt(prompt_tokenizer: TextTokenizer) -
     found = one(prompt_tokenizer, "it " * 15, "query", truncate=True, direction="left")
     assert found.prompt_tokens == 0
     assert found.offsets[1] == (3, 5)
-
-
-def test_the_prompt_does_not_count_as_the_callers_characters(
-    prompt_tokenizer: TextTokenizer,
-) -> None:
-    assert one(prompt_tokenizer, "it".ljust(60), "query").prompt_tokens == 3
 
 
 def test_an_unknown_prompt_names_the_known_ones(prompt_tokenizer: TextTokenizer) -> None:
