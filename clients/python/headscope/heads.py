@@ -274,6 +274,11 @@ def _maps(
     return list(tensors)
 
 
+def _count(chosen: Sequence[object] | None, most: int) -> int:
+    """Return the number of chosen layers, heads or tokens: all of them without a choice."""
+    return most if chosen is None else len(chosen)
+
+
 @overload
 def attention(
     inputs: Inputs, *, on_error: Raises = "raise", **fields: Unpack[AttentionFields]
@@ -297,22 +302,16 @@ def attention(
     included = fields.get("include", ("weights",))
 
     def weigh(tokens: int, info: Info) -> int:
-        layers, heads = fields.get("layers"), fields.get("heads")
-        most = max(info.layers or 0, info.decoder_layers or 0)
-        maps = most if layers is None else len(layers)
-        most = max(info.heads or 0, info.decoder_heads or 0)
-        maps *= most if heads is None else len(heads)
-        maps *= len(fields.get("maps") or ("cross",))
-        top_k = fields.get("top_k")
-        rows, columns = (
-            min(tokens if chosen is None else len(chosen), fields.get("max_size") or tokens)
-            for chosen in (fields.get("queries"), fields.get("keys"))
-        )
-        row = columns if top_k is None else 2 * min(top_k, tokens)
-        row = maps * row if "weights" in included else 0
-        row += maps * columns if "norms" in included else 0
+        layers = _count(fields.get("layers"), max(info.layers or 0, info.decoder_layers or 0))
+        heads = _count(fields.get("heads"), max(info.heads or 0, info.decoder_heads or 0))
+        maps = layers * heads * len(fields.get("maps") or ("cross",))
+        most, top_k = fields.get("max_size") or tokens, fields.get("top_k")
+        rows = min(_count(fields.get("queries"), tokens), most)
+        columns = min(_count(fields.get("keys"), tokens), most)
+        weights = columns if top_k is None else 2 * min(top_k, tokens)
+        row = weights * ("weights" in included) + columns * ("norms" in included)
         others = {*included} - {"weights", "norms"}
-        return FLOAT_BYTES * (rows * row + (tokens**2 if others else 0))
+        return FLOAT_BYTES * (maps * rows * row + (tokens**2 if others else 0))
 
     return Call(
         "/attention",
@@ -426,10 +425,7 @@ def head_scores(
 
     def weigh(tokens: int, info: Info) -> int:
         size = (info.hidden_size or 0) // max(info.heads or 0, 1)
-        rows, columns = (
-            tokens if chosen is None else len(chosen)
-            for chosen in (fields.get("queries"), fields.get("keys"))
-        )
+        rows, columns = (_count(fields.get(axis), tokens) for axis in AXES)
         return JSON_FLOAT_BYTES * ((rows + columns) * size + 2 * rows * columns)
 
     return Call(
@@ -450,13 +446,9 @@ def read_head_scores(reply: Any, texts: Sequence[Text]) -> list[HeadScores]:
     for result, text in each(reply["results"], texts):
         tokens = list(range(len(result["tokens"])))
         axes = {axis: result.get(axis, tokens) for axis in ("queries", "keys")}
-        queries, keys = map(len, axes.values())
-        shapes = {
-            "query_vectors": (queries, -1),
-            "key_vectors": (keys, -1),
-            "scores": (queries, keys),
-            "weights": (queries, keys),
-        }
+        rows, columns = map(len, axes.values())
+        vectors = {"query_vectors": (rows, -1), "key_vectors": (columns, -1)}
+        shapes = vectors | dict.fromkeys(("scores", "weights"), (rows, columns))
         arrays = {
             name: np.array(result[name], np.float32).reshape(shape)
             for name, shape in shapes.items()

@@ -137,7 +137,9 @@ def divided(tensors: Tensors, count: int) -> list[Tensors]:
             parts[int(number)][f"{kind}.{part}" if part else kind] = tensor
             continue
         if name in BOUNDS:
-            rows = np.split(tensor, tensors[BOUNDS[name]][1:-1], axis)
+            bounds = itertools.pairwise(tensors[BOUNDS[name]].tolist())
+            before = (slice(None),) * axis
+            rows = [tensor[(*before, slice(start, end))] for start, end in bounds]
         elif name in ONE_EACH:
             rows = list(np.moveaxis(tensor, axis, 0))
         elif name == "vector_ranges":
