@@ -61,10 +61,6 @@ class PendingWork:
         self.tokens = self.needed = 0
 
 
-def _ignore(_: str) -> None:
-    """Ignore the name of an engine."""
-
-
 @dataclass(eq=False, slots=True)
 class Call:
     """Request: its client and deadline, and its reserved tokens and memory."""
@@ -75,7 +71,7 @@ class Call:
     """`time.monotonic()` of the request's deadline."""
     pending: PendingWork | None = None
     """All work that the request will submit, for which its deadline has to leave time."""
-    submitted_to: Callable[[str], None] = field(default=_ignore, repr=False)
+    submitted_to: Callable[[str], None] | None = field(default=None, repr=False)
     """Function that is called with the engine's name before tasks of the request are queued."""
     estimate: PendingWork | None = None
     """Tokens by which the request was admitted before tokenisation; see `Scheduler.admit`."""

@@ -140,7 +140,8 @@ class Scheduler:
             if not self.engine.alive:
                 why = f"the {self.engine.name} engine is down"
                 raise EngineUnavailable(why, retry_after_seconds=5)
-            call.submitted_to(self.engine.name)
+            if call.submitted_to:
+                call.submitted_to(self.engine.name)
         elif call.estimate and not maps:
             call.estimate.keep(work.tokens)
         with self._dispatcher.lock:

@@ -18,7 +18,7 @@ from service.scheduler.lanes import BatchLimits, Lane
 from service.scheduler.queue import Work
 from tests.service.harness import CONFIG, GatedEngine, batching, until
 from tests.service.scheduler.clock import FakeClock
-from tests.service.scheduler.requests import ask, busy, queued, resume, tenth_a_token
+from tests.service.scheduler.requests import ask, busy, queued, tenth_a_token
 
 pytestmark = pytest.mark.anyio
 
@@ -116,19 +116,6 @@ async def test_who_left_is_dropped_before_it_is_computed() -> None:
         await stays
         assert engine.batches == [[1], [8, 9]]
         assert batcher.lanes["encode"].queued_tokens == 0
-
-
-async def test_who_leaves_while_computed_hurts_no_neighbour() -> None:
-    async with busy() as (batcher, engine, recorder):
-        stays, leaves = ask(batcher, "encode", 8), ask(batcher, "encode", 8)
-        await queued(batcher, 16)
-        engine.let_through(1)
-        await until(lambda: engine.batches == [[1], [8, 8]])
-        leaves.cancel()
-        engine.let_through()
-        await stays
-        assert recorder.drops == []  # it was computed nevertheless
-        assert not recorder.failed
 
 
 async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
@@ -253,8 +240,6 @@ async def test_texts_and_maps_have_a_pace_each() -> None:
         await batcher.submit("attention", [MapsTask(states, states, 0, (0,))], resumed=True)
         assert lane.text_pace.predict(64) == before
         assert len(lane.map_pace._points) == 1
-        await resume(batcher, 30)
-        assert lane.text_pace.predict(64) == before
 
 
 def lane_beside(own: int, other: int, threads: int = 1) -> Lane:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,49 +10,30 @@ from hypothesis import strategies as st
 from service.scheduler.pace import INTERVAL_SECONDS, LARGEST_RATIO, Congestion, Margin, Pace
 
 STEP = INTERVAL_SECONDS / 4
+LONG = 60.0
+"""Patience of each request, in seconds."""
 
 
-def after(congestion: Congestion, waits: list[float], since: float = 0.0) -> float:
-    """Return the maximum allowed wait for a timeout of 60 s, after a request in each step."""
+@pytest.mark.parametrize(
+    ("waits", "allowed"),
+    [
+        pytest.param([0.1, 5.0, 30.0, 50.0], LONG, id="a burst"),
+        pytest.param([3.0] * 9, 4.0, id="all wait too long"),
+        pytest.param([30.0, 30.0, 1.9, 30.0] * 5, LONG, id="one of each interval does not"),
+        pytest.param([3.0] * 9 + [3.9, 2.1, 2.5] * 5, 4.0, id="it still stands"),
+        pytest.param([3.0] * 9 + [2.0], LONG, id="until a wait is short again"),
+    ],
+)
+def test_a_queue_stands_if_all_requests_of_an_interval_wait_too_long(
+    waits: list[float], allowed: float
+) -> None:
+    congestion, endless = Congestion(2.0), Congestion()
     for step, wait in enumerate(waits):
-        allowed = congestion.most_seconds(wait, 60.0, since + step * STEP)
-    return allowed
-
-
-def test_a_burst_may_wait_as_long_as_it_likes() -> None:
-    assert after(Congestion(2.0), [0.1, 5.0, 30.0, 50.0]) == 60.0
-
-
-def test_a_queue_in_which_all_wait_too_long_stands() -> None:
-    assert after(Congestion(2.0), [3.0] * 9) == 4.0
-
-
-def test_one_short_wait_in_an_interval_is_enough() -> None:
-    assert after(Congestion(2.0), [30.0, 30.0, 1.9, 30.0] * 5) == 60.0
-
-
-def test_it_stands_until_a_wait_is_short_again() -> None:
-    congestion = Congestion(2.0)
-    assert after(congestion, [3.0] * 9) == 4.0
-    assert after(congestion, [3.9, 2.1, 2.5] * 5, since=9 * STEP) == 4.0
-    assert after(congestion, [2.0], since=24 * STEP) == 60.0
-
-
-def test_less_patience_than_the_target_stays() -> None:
-    congestion = Congestion(2.0)
-    after(congestion, [3.0] * 9)
-    assert congestion.most_seconds(3.0, 0.5, 9 * STEP) == 0.5
-
-
-def test_after_a_pause_nothing_stands() -> None:
-    congestion = Congestion(2.0)
-    after(congestion, [3.0] * 9)
-    assert after(congestion, [0.0], since=1000.0) == 60.0
-
-
-def test_without_a_target_nothing_stands() -> None:
-    assert after(Congestion(), [1e9] * 20) == 60.0
-    assert Congestion().most_seconds(1e9, math.inf, 0.0) == math.inf
+        most = congestion.most_seconds(wait, LONG, step * STEP)
+        assert endless.most_seconds(wait, LONG, step * STEP) == LONG
+    assert most == allowed
+    assert congestion.most_seconds(3.0, 0.5, len(waits) * STEP) == 0.5, "less than the target"
+    assert congestion.most_seconds(0.0, LONG, 1000.0) == LONG, "after a pause nothing stands"
 
 
 SIZES = st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=60)
@@ -147,8 +126,7 @@ def test_refusals_lessen_the_margin() -> None:
     margin = Margin()
     for _ in range(100):
         margin.account(1.0, 3.0)
-    high = margin.factor
+    assert margin.factor == pytest.approx(3.0, rel=0.05)
     for _ in range(100):
         margin.relax()
-    assert high == pytest.approx(3.0, rel=0.05)
     assert margin.factor == pytest.approx(1.0, abs=0.05)

@@ -26,127 +26,104 @@ def work_of(*lengths: int, client: str = "") -> Work:
     return asyncio.run(described())
 
 
-class Queue:
+class Queue(FairQueue):
     """Queue whose texts are taken one by one; each request has a name."""
 
     def __init__(self) -> None:
-        self.texts = FairQueue()
+        super().__init__()
         self.names: dict[Work, str] = {}
 
-    def push(self, name: str, *lengths: int, client: str = "") -> Work:
+    def add(self, name: str, *lengths: int, client: str = "") -> Work:
         work = work_of(*lengths, client=client)
-        self.texts.push(work)
+        self.push(work)
         self.names[work] = name
         return work
 
-    def take(self, count: int = 1, *, beside: bool = False) -> str:
+    def order(self, count: int = 1, *, beside: bool = False) -> str:
+        """Take some texts; return the names of their requests."""
         taken = []
         for _ in range(count):
-            (slot,) = self.texts.window(1)
-            self.begin([slot], beside=beside)
+            (slot,) = self.window(1)
+            self.take([slot], beside=beside)
             taken.append(self.names[slot.work])
         return "".join(taken)
-
-    def begin(self, batch: list[Slot], *, beside: bool = False) -> None:
-        self.texts.take(batch, beside=beside)
 
 
 def test_single_texts_go_in_the_order_they_came_whatever_their_length() -> None:
     queue = Queue()
     for name, length in zip("abcde", (50, 1, 300, 7, 7), strict=True):
-        queue.push(name, length)
-    assert queue.take(5) == "abcde"
-    assert (queue.texts.texts, queue.texts.tokens) == (0, 0)
+        queue.add(name, length)
+    assert queue.order(5) == "abcde"
+    assert (queue.texts, queue.tokens) == (0, 0)
 
 
 def test_a_single_text_goes_between_those_of_a_list() -> None:
     queue = Queue()
-    queue.push("L", *[10] * 100)
-    assert queue.take(3) == "LLL"
-    queue.push("a", 10)
-    queue.push("b", 10)
-    assert queue.take(4) == "abLL"
-    queue.push("c", 10)
-    assert queue.take(2) == "cL"
-
-
-def test_single_texts_one_after_another_each_go_before_the_rest_of_a_list() -> None:
-    queue = Queue()
-    queue.push("L", *[10] * 100)
-    assert queue.take(2) == "LL"
+    queue.add("L", *[10] * 100)
+    assert queue.order(3) == "LLL"
+    queue.add("a", 10)
+    queue.add("b", 10)
+    assert queue.order(4) == "abLL"
     for name in "abc":  # each arrives while the same batch of the list is computed
-        queue.push(name, 5)
-        assert queue.take(beside=True) == name
-    assert queue.take(3) == "LLL"
-
-
-def test_lists_go_in_turn_by_their_tokens() -> None:
-    queue = Queue()
-    queue.push("L", *[10] * 100)
-    queue.push("M", *[20] * 100)
-    taken = Counter(queue.take(90))
-    assert taken["L"] == pytest.approx(60, abs=2)
-    assert taken["M"] == pytest.approx(30, abs=2)
+        queue.add(name, 5)
+        assert queue.order(beside=True) == name
+    assert queue.order(3) == "LLL"
 
 
 def test_a_stream_of_single_texts_does_not_starve_a_list() -> None:
-    queue = Queue()
-    queue.push("L", *[10] * 100)
+    queue, taken = Queue(), ""
+    queue.add("L", *[10] * 100)
     for _ in range(9):
-        queue.push("a", 10)
-    taken = ""
+        queue.add("a", 10)
     for _ in range(400):
-        taken += queue.take()
+        taken += queue.order()
         if taken[-1] == "a":
-            queue.push("a", 10)  # nine requests wait at all times
+            queue.add("a", 10)  # nine requests wait at all times
     assert Counter(taken)["L"] == pytest.approx(40, abs=8)
 
 
-def test_clients_share_alike_however_many_requests_they_have() -> None:
+@pytest.mark.parametrize(
+    ("requests", "shares"),
+    [
+        pytest.param(
+            [("L", [10] * 100, ""), ("M", [20] * 100, "")], {"L": 60, "M": 30}, id="requests"
+        ),
+        pytest.param(
+            [("a", [10], "A")] * 200 + [("B", [10] * 200, "B"), ("C", [30] * 200, "C")],
+            {"a": 90, "B": 90, "C": 30},
+            id="clients, however many requests they have",
+        ),
+    ],
+)
+def test_shares_of_tokens_are_equal(
+    requests: list[tuple[str, list[int], str]], shares: dict[str, int]
+) -> None:
     queue = Queue()
-    for _ in range(200):
-        queue.push("a", 10, client="A")
-    queue.push("B", *[10] * 200, client="B")
-    queue.push("C", *[30] * 200, client="C")
-    taken = Counter(queue.take(210))
-    assert taken["a"] == pytest.approx(90, abs=2)
-    assert taken["B"] == pytest.approx(90, abs=2)
-    assert taken["C"] == pytest.approx(30, abs=2)
+    for name, lengths, client in requests:
+        queue.add(name, *lengths, client=client)
+    taken = Counter(queue.order(sum(shares.values())))
+    assert taken == {name: pytest.approx(count, abs=2) for name, count in shares.items()}
 
 
 def test_whoever_was_away_has_no_credit() -> None:
     queue = Queue()
-    queue.push("A", *[10] * 100, client="A")
-    assert queue.take(50) == "A" * 50
-    queue.push("B", *[10] * 100, client="B")
-    taken = queue.take(40)
+    queue.add("A", *[10] * 100, client="A")
+    assert queue.order(50) == "A" * 50
+    queue.add("B", *[10] * 100, client="B")
+    taken = queue.order(40)
     assert Counter(taken)["B"] == pytest.approx(20, abs=1)
     assert "BBB" not in taken
 
 
 def test_what_leaves_costs_nobody_anything() -> None:
     queue = Queue()
-    leaves = queue.push("L", *[10] * 50, client="A")
-    queue.push("a", 10, client="A")
-    queue.push("b", 10, client="B")
+    leaves = queue.add("L", *[10] * 50, client="A")
+    queue.add("a", 10, client="A")
+    queue.add("b", 10, client="B")
     for slot in leaves.slots:
-        queue.texts.remove(slot)
-    assert (queue.texts.texts, queue.texts.tokens) == (2, 20)
-    assert sorted(queue.take(2)) == ["a", "b"]
-
-
-def test_the_window_is_the_order_in_which_they_go() -> None:
-    queue = Queue()
-    queue.push("L", *[10] * 8, client="A")
-    queue.push("a", 5, client="B")
-    queue.push("b", 5, client="B")
-    window = queue.texts.window(45)
-    assert sum(slot.tokens for slot in window) <= 45
-    assert [queue.names[slot.work] for slot in window] == list("LabLLL")[: len(window)]
-    assert len(queue.texts.window(1)) == 1  # one at least
-    everything = queue.texts.window(10**6)
-    queue.begin(everything)
-    assert queue.texts.texts == 0
+        queue.remove(slot)
+    assert (queue.texts, queue.tokens) == (2, 20)
+    assert sorted(queue.order(2)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -161,21 +138,20 @@ def test_the_window_is_the_order_in_which_they_go() -> None:
 )
 def test_the_tokens_that_go_before_a_request(client: str, tokens: int, before: int) -> None:
     queue = Queue()
-    queue.push("a", 10, client="A")
-    queue.push("b", 10, client="A")
-    queue.push("L", *[10] * 101, client="A")
-    assert queue.texts.tokens_before(client, tokens) == pytest.approx(before, abs=10)
+    for lengths in ([10], [10], [10] * 101):
+        queue.add("a", *lengths, client="A")
+    assert queue.tokens_before(client, tokens) == pytest.approx(before, abs=10)
 
 
 def test_beside_many_clients_a_forecast_assumes_that_each_takes_its_share() -> None:
     queue = Queue()
-    queue.push("h", 1000, client="hog")
+    queue.add("h", 1000, client="hog")
     for number in range(EXACT_CLIENTS - 1):
-        queue.push("a", 7, client=f"{number}")
-    assert queue.texts.tokens_before("own", 100) == 100 + 100 + 7 * (EXACT_CLIENTS - 1)
-    queue.push("a", 7, client="one more")
-    assert queue.texts.tokens_before("own", 100) == 100 + 1000 + 7 * EXACT_CLIENTS
-    assert queue.texts.tokens_before("own", 2) == 2 + 2 * (EXACT_CLIENTS + 1)
+        queue.add("a", 7, client=f"{number}")
+    assert queue.tokens_before("own", 100) == 100 + 100 + 7 * (EXACT_CLIENTS - 1)
+    queue.add("a", 7, client="one more")
+    assert queue.tokens_before("own", 100) == 100 + 1000 + 7 * EXACT_CLIENTS
+    assert queue.tokens_before("own", 2) == 2 + 2 * (EXACT_CLIENTS + 1)
 
 
 REQUESTS = st.lists(
@@ -188,19 +164,27 @@ REQUESTS = st.lists(
 @settings(deadline=None)
 @given(REQUESTS, st.integers(1, 60))
 def test_everything_goes_once_and_the_texts_of_a_request_in_order(
-    requests: list[tuple[str, list[int]]], window: int
+    requests: list[tuple[str, list[int]]], tokens: int
 ) -> None:
-    queue = Queue()
-    works = [queue.push("x", *lengths, client=client) for client, lengths in requests]
-    taken: list[Slot] = []
-    while queue.texts.texts:
-        batch = queue.texts.window(window)
-        queue.begin(batch)
+    queue, taken = Queue(), list[Slot]()
+    works = [queue.add("x", *lengths, client=client) for client, lengths in requests]
+    while queue.texts:
+        batch = queue.window(tokens)
+        assert len(batch) == 1 or sum(slot.tokens for slot in batch) <= tokens
+        queue.take(batch)
         taken += batch
     assert len(taken) == len(set(taken)) == sum(len(work.slots) for work in works)
     for work in works:
         assert [slot for slot in taken if slot.work is work] == work.slots
-    assert queue.texts.tokens == 0
+    assert queue.tokens == 0
+
+
+def test_the_window_takes_clients_and_their_requests_in_turn() -> None:
+    queue = Queue()
+    queue.add("L", *[10] * 8, client="A")
+    queue.add("a", 5, client="B")
+    queue.add("b", 5, client="B")
+    assert [queue.names[slot.work] for slot in queue.window(45)] == list("LabLL")
 
 
 def lane_of(cost: BatchCost = FakeEngine.cost) -> Lane:

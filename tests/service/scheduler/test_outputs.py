@@ -20,6 +20,7 @@ from service.engines.contract import (
     Task,
 )
 from service.errors import EngineFailed
+from service.scheduler.call import ANYBODY
 from service.scheduler.outputs import check_outputs
 from tests.service.harness import AnsweringEngine, batching, decomposition, text
 
@@ -131,11 +132,11 @@ def test_each_task_has_one_output(count: int) -> None:
 
 @pytest.mark.parametrize("answer", [7, [None] * 2, [Output(), Output()], []])
 async def test_a_wrong_answer_reaches_nobody(answer: Any) -> None:
-    engine = AnsweringEngine(lambda _: answer)
+    engine, reduced = AnsweringEngine(lambda _: answer), list[Output]()
     with batching(engine) as (batcher, recorder):
         with pytest.raises(EngineFailed):
-            await batcher.submit("encode", [text(7), text(7, 1)])
-        assert (recorder.failed, recorder.finished) == (["encode"], [])
+            await batcher.submit("encode", [text(7)] * 2, ANYBODY, [reduced.append] * 2)
+        assert (recorder.failed, recorder.finished, reduced) == (["encode"], [], [])
         assert batcher.last_success < 0
         engine.answer = lambda _: None
         assert len(await batcher.submit("encode", [text(7)])) == 1
