@@ -230,8 +230,8 @@ class FairQueue:
                 following = next(turns, None)
             else:
                 served, number, queue, index = heapq.heappop(ahead)
-            end = index + 1 if following or ahead else len(queue.order)
-            for slot in itertools.islice(queue.order, index, end):
+            end = index + (1 if following or ahead else tokens)
+            for slot in queue.order[index:end]:
                 total += slot.tokens
                 if total > tokens and window:
                     return window
