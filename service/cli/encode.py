@@ -86,7 +86,8 @@ class _Option(click.Option):
     """Option in a group of help that is not a setting."""
 
     def __init__(self, group: str, *words: str, **attributes: Any) -> None:
-        super().__init__([*words], **attributes)
+        known = attributes.get("default") is not None
+        super().__init__([*words], show_default=known, **attributes)
         self.group = group
 
 
@@ -103,7 +104,7 @@ command = Command(
             required=True,
             help="Output file: .parquet, .npy, .npz, .safetensors or .jsonl.",
         ),
-        _Option(FILES, "--column", default="text", show_default=True, help="Column of the texts."),
+        _Option(FILES, "--column", default="text", help="Column of the texts."),
         _Option(
             FILES,
             "--image-column",
@@ -114,7 +115,6 @@ command = Command(
             "--on-error",
             type=Choice(("stop", "skip")),
             default="stop",
-            show_default=True,
             help="Action at a row without a text or picture that the model can read.",
         ),
         _Option(
@@ -136,14 +136,11 @@ command = Command(
                 ("pooled", "chunks", "tokens", "sparse", "multivector", "stats", "importance")
             ),
             default="pooled",
-            show_default=True,
             help="A vector for each text or for each of its chunks, vectors of tokens, weights of "
             "words, vectors of late interaction, statistics of each head, or the change of a "
             "text's vector without each head.",
         ),
-        _Option(
-            VECTORS, "--layer", type=int, default=-1, show_default=True, help="Hidden state, 0 … L."
-        ),
+        _Option(VECTORS, "--layer", type=int, default=-1, help="Hidden state, 0 … L."),
         _Option(
             VECTORS,
             "--pooling",
@@ -164,7 +161,6 @@ command = Command(
             "--vector-type",
             type=Choice(VECTOR_TYPES),
             default="float32",
-            show_default=True,
             help="Type of a text's vector; binary vectors have eight features in a byte.",
         ),
         _Option(
@@ -186,7 +182,6 @@ command = Command(
             "--chunk-by",
             type=Choice(("tokens", "sentences", "paragraphs")),
             default="sentences",
-            show_default=True,
             help="Where chunks end if they can.",
         ),
         _Option(
@@ -194,7 +189,6 @@ command = Command(
             "--chunk-size",
             type=click.IntRange(1),
             default=256,
-            show_default=True,
             help="Maximum tokens of a chunk.",
         ),
         _Option(
@@ -207,7 +201,6 @@ command = Command(
             CHUNKS,
             "--late/--no-late",
             default=True,
-            show_default=True,
             help="Pool chunks from one pass over the whole text, or encode each alone.",
         ),
         _Option(
@@ -215,7 +208,6 @@ command = Command(
             "--truncation-direction",
             type=Choice(("right", "left")),
             default="right",
-            show_default=True,
             help="Side to cut.",
         ),
         _Option(VECTORS, "--prompt-name", help="Name of a prompt of the checkpoint."),

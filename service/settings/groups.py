@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -46,35 +47,36 @@ class Shown:
 
 
 _INDEX = re.compile(r"[0-9]{1,3}")
-_KEY = re.compile(r"[!-~]+")
-_ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 IMAGE_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|(?:\*\.)?[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 """Entry of `--image-hosts`: host, and port."""
-_HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
-def keys_to_send(keys: str | None) -> str | None:
-    """Return a list of API keys, if clients can send each key."""
-    if not all(_KEY.fullmatch(key) for key in _each(keys)):
-        raise ValueError("a key is empty, or not of printable ASCII without spaces")
-    return keys
+def _each(listed: str | None) -> list[str]:
+    return [] if listed is None else [item.strip() for item in listed.split(",")]
 
 
-def origins_to_meet(origins: str | None) -> str | None:
-    """Return a list of origins, if each is valid."""
-    if not all(_ORIGIN.fullmatch(origin) for origin in _each(origins)):
-        raise ValueError("an origin is `*`, or a scheme and a host: https://example.org")
-    return origins
+def _list_of(pattern: str, mistake: str) -> Callable[[str | None], str | None]:
+    """Return a validator of a list whose items match a pattern."""
+
+    def validate(listed: str | None) -> str | None:
+        if not all(re.fullmatch(pattern, item) for item in _each(listed)):
+            raise ValueError(mistake)
+        return listed
+
+    return validate
 
 
-def hosts_to_meet(hosts: str | None) -> str | None:
-    """Return a list of hosts, if each is valid."""
-    if not all(_HOST.fullmatch(host) for host in _each(hosts)):
-        raise ValueError("a host is `*`, or a name or an address without a port: [::1]")
-    return hosts
+validate_api_keys = _list_of(r"[!-~]+", "a key is empty, or not of printable ASCII without spaces")
+validate_origins = _list_of(
+    r"\*|https?://[^/?#\s]+", "an origin is `*`, or a scheme and a host: https://example.org"
+)
+validate_hosts = _list_of(
+    r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]",
+    "a host is `*`, or a name or an address without a port: [::1]",
+)
 
 
-def image_hosts_to_reach(hosts: str | None) -> str | None:
+def validate_image_hosts(hosts: str | None) -> str | None:
     """Return a list of hosts of pictures, if each is valid."""
     for host in _each(hosts):
         match = IMAGE_HOST.fullmatch(host)
@@ -86,7 +88,7 @@ def image_hosts_to_reach(hosts: str | None) -> str | None:
     return hosts
 
 
-def devices_to_use(devices: str | None) -> str | None:
+def validate_devices(devices: str | None) -> str | None:
     """Return a list of devices, if it is `all`, or has each index once."""
     listed = _each(devices)
     indices = {int(item) for item in listed if _INDEX.fullmatch(item)}
@@ -95,14 +97,10 @@ def devices_to_use(devices: str | None) -> str | None:
     return devices
 
 
-def aliases_to_meet(aliases: tuple[str, ...]) -> tuple[str, ...]:
+def validate_aliases(aliases: tuple[str, ...]) -> tuple[str, ...]:
     """Return the aliases, if each has the form ALIAS=NAME."""
     for alias in aliases:
         name, _, model = alias.partition("=")
         if not name or not model:
             raise ValueError(f"{alias!r} is not of the form ALIAS=NAME")
     return aliases
-
-
-def _each(listed: str | None) -> list[str]:
-    return [] if listed is None else [item.strip() for item in listed.split(",")]

@@ -22,7 +22,7 @@ from model.sources.home import EXPORTS, check_home, expanded
 from model.sources.locate import DEFAULT_MODEL
 from model.sources.overlay import PoolingSetting
 from service.settings import groups
-from service.settings.groups import Group, ModelBytes, Shown, aliases_to_meet
+from service.settings.groups import Group, ModelBytes, Shown, validate_aliases
 from service.settings.sources import PRECISION_OF_ARTIFACT, listed
 from service.system import hub
 
@@ -63,7 +63,7 @@ class ModelSettings(BaseSettings):
     alias: Annotated[
         tuple[str, ...],
         BeforeValidator(listed),
-        AfterValidator(aliases_to_meet),
+        AfterValidator(validate_aliases),
         Shown(Group.MODEL, "ALIAS=NAME", "none"),
     ] = Field(
         default_factory=tuple,
@@ -167,7 +167,7 @@ class ModelTable(BaseModel):
     pooling: PoolingSetting | None = None
     device: Device | None = None
     device_id: groups.DeviceIndex | None = None
-    devices: Annotated[str | None, AfterValidator(groups.devices_to_use)] = None
+    devices: Annotated[str | None, AfterValidator(groups.validate_devices)] = None
     device_memory_bytes: groups.ModelBytes | None = None
     cuda_graphs: bool | None = None
     threads: groups.Processes | None = None

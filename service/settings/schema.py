@@ -25,10 +25,10 @@ from service.settings import groups
 from service.settings.groups import (
     Group,
     Shown,
-    hosts_to_meet,
-    image_hosts_to_reach,
-    keys_to_send,
-    origins_to_meet,
+    validate_api_keys,
+    validate_hosts,
+    validate_image_hosts,
+    validate_origins,
 )
 from service.settings.model_group import ModelSettings, ModelTable
 from service.settings.sources import HIDDEN, ConfigFile, Content, Variables, read
@@ -90,7 +90,7 @@ class Settings(ModelSettings):
         None, description="Index of the CUDA device."
     )
     devices: Annotated[
-        str | None, AfterValidator(groups.devices_to_use), Shown(Group.DEVICE, "INDICES", "one")
+        str | None, AfterValidator(groups.validate_devices), Shown(Group.DEVICE, "INDICES", "one")
     ] = Field(
         None,
         description="Indices of CUDA devices, separated by commas, or `all`; each has a replica of "
@@ -124,7 +124,7 @@ class Settings(ModelSettings):
         1, description="Processes that serve the port, each with its own engine."
     )
     api_keys: Annotated[
-        str | None, AfterValidator(keys_to_send), Shown(Group.SECURITY, "KEYS", "none")
+        str | None, AfterValidator(validate_api_keys), Shown(Group.SECURITY, "KEYS", "none")
     ] = Field(
         None,
         repr=False,
@@ -132,7 +132,7 @@ class Settings(ModelSettings):
         "environment variable to the flag.",
     )
     admin_keys: Annotated[
-        str | None, AfterValidator(keys_to_send), Shown(Group.SECURITY, "KEYS", "none")
+        str | None, AfterValidator(validate_api_keys), Shown(Group.SECURITY, "KEYS", "none")
     ] = Field(
         None,
         repr=False,
@@ -145,14 +145,14 @@ class Settings(ModelSettings):
         "the name. The file is reloaded when it changes.",
     )
     cors_origins: Annotated[
-        str | None, AfterValidator(origins_to_meet), Shown(Group.SECURITY, "ORIGINS", "none")
+        str | None, AfterValidator(validate_origins), Shown(Group.SECURITY, "ORIGINS", "none")
     ] = Field(
         None,
         description="Origins, separated by commas, whose pages may use the service; or `*`.",
     )
     allowed_hosts: Annotated[
         str | None,
-        AfterValidator(hosts_to_meet),
+        AfterValidator(validate_hosts),
         Shown(
             Group.SECURITY,
             "HOSTS",
@@ -161,7 +161,7 @@ class Settings(ModelSettings):
         ),
     ] = Field(None, description="Accepted hosts of requests, separated by commas; or `*`.")
     image_hosts: Annotated[
-        str | None, AfterValidator(image_hosts_to_reach), Shown(Group.SECURITY, "HOSTS", "none")
+        str | None, AfterValidator(validate_image_hosts), Shown(Group.SECURITY, "HOSTS", "none")
     ] = Field(
         None,
         description="Hosts from which pictures of requests are fetched, separated by commas: "

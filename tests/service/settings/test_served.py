@@ -13,10 +13,10 @@ from model.sources.locate import DEFAULT_MODEL
 from service.cli.options import choices
 from service.settings import Settings
 from service.settings.groups import (
-    aliases_to_meet,
-    hosts_to_meet,
-    keys_to_send,
-    origins_to_meet,
+    validate_aliases,
+    validate_api_keys,
+    validate_hosts,
+    validate_origins,
 )
 from service.settings.model_group import ModelTable
 from service.settings.served import OPTIONS, artifact_of, checkpoint_of, each, served
@@ -89,11 +89,11 @@ Check = Callable[[str | None], str | None]
 @pytest.mark.parametrize(
     ("check", "value"),
     [
-        (keys_to_send, "s3cret, other!"),
-        (origins_to_meet, "*"),
-        (origins_to_meet, "https://example.org, http://localhost:3000"),
-        (hosts_to_meet, "example.org, [::1], *"),
-        *((check, None) for check in (keys_to_send, origins_to_meet, hosts_to_meet)),
+        (validate_api_keys, "s3cret, other!"),
+        (validate_origins, "*"),
+        (validate_origins, "https://example.org, http://localhost:3000"),
+        (validate_hosts, "example.org, [::1], *"),
+        *((check, None) for check in (validate_api_keys, validate_origins, validate_hosts)),
     ],
 )
 def test_what_clients_can_meet_stays_as_it_is(check: Check, value: str | None) -> None:
@@ -103,14 +103,14 @@ def test_what_clients_can_meet_stays_as_it_is(check: Check, value: str | None) -
 @pytest.mark.parametrize(
     ("check", "value", "says"),
     [
-        (keys_to_send, "s3cret,,", "a key is empty"),
-        (keys_to_send, "", "a key is empty"),
-        (keys_to_send, "two words", "printable ASCII without spaces"),
-        (keys_to_send, "schlüssel", "printable ASCII"),
-        (origins_to_meet, "example.org", "an origin is"),
-        (origins_to_meet, "https://example.org/path", "a scheme and a host"),
-        (hosts_to_meet, "example.org:8000", "without a port"),
-        (hosts_to_meet, "a,", "a host is"),
+        (validate_api_keys, "s3cret,,", "a key is empty"),
+        (validate_api_keys, "", "a key is empty"),
+        (validate_api_keys, "two words", "printable ASCII without spaces"),
+        (validate_api_keys, "schlüssel", "printable ASCII"),
+        (validate_origins, "example.org", "an origin is"),
+        (validate_origins, "https://example.org/path", "a scheme and a host"),
+        (validate_hosts, "example.org:8000", "without a port"),
+        (validate_hosts, "a,", "a host is"),
     ],
 )
 def test_others_are_refused(check: Check, value: str, says: str) -> None:
@@ -121,6 +121,6 @@ def test_others_are_refused(check: Check, value: str, says: str) -> None:
 
 @pytest.mark.parametrize("alias", ["a", "=a", "a=", ""])
 def test_an_alias_without_a_name_on_either_side_is_refused(alias: str) -> None:
-    assert aliases_to_meet(("a=b", "c=d/e=f")) == ("a=b", "c=d/e=f")
+    assert validate_aliases(("a=b", "c=d/e=f")) == ("a=b", "c=d/e=f")
     with pytest.raises(ValueError, match="is not of the form ALIAS=NAME"):
-        aliases_to_meet(("a=b", alias))
+        validate_aliases(("a=b", alias))
