@@ -42,8 +42,7 @@ from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
 from service.api.native.texts import LenientRequest
 from service.api.wire.media import JSON, Unwritten
 from service.api.wire.pictures import PART_SCHEMA, content_part, picture_at, wrong
-from service.api.wire.problems import problems_in_form
-from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,

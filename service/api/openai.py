@@ -46,8 +46,7 @@ from service.api.drop_in.forms import (
 from service.api.messages import MessagesRequest
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.pictures import picture_or_address, wrong
-from service.api.wire.problems import problems_in_form
-from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
 from service.api.wire.route import ApiExchange, JsonRoute
 from service.errors import (
     NoEmbeddings,

@@ -15,7 +15,7 @@ from model.artifact.vectors import TextVectors
 from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.media import prefers
-from service.api.wire.problems import PROBLEMS
+from service.api.wire.replies import PROBLEMS
 from service.api.wire.route import ApiExchange, bind_model, name_model
 from service.engines.contract import BatchCost
 from service.health.readiness import ANSWER_SECONDS, SILENT

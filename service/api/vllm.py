@@ -40,8 +40,7 @@ from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
 from service.api.messages import MessagesRequest, TruncatingRequest
 from service.api.wire.media import JSON
 from service.api.wire.pictures import loaded
-from service.api.wire.problems import problems_in_form
-from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from service.errors import Overloaded, RequestTooLarge
 
@@ -65,16 +65,6 @@ class ByteBudget:
         self.returned += size
         if seconds and size > self.limit // SMALL_PART:
             self._seconds += WEIGHT * (seconds - self._seconds)
-
-    @contextlib.contextmanager
-    def hold(self, size: int) -> Iterator[None]:
-        """Hold `size` bytes for as long as the block runs."""
-        self.take(size)
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.give_back(size, time.monotonic() - began)
 
 
 class Reservation:

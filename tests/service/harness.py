@@ -237,6 +237,17 @@ def exchange(
     return found
 
 
+@contextlib.contextmanager
+def hold(budget: ByteBudget, size: int) -> Iterator[None]:
+    """Hold bytes for another request while the block runs."""
+    reservation = Reservation(budget)
+    try:
+        reservation.grow(size, bounded=True)
+        yield
+    finally:
+        reservation.release()
+
+
 async def unsent(message: Message) -> None:
     raise AssertionError(f"sent: {message}")
 

@@ -15,8 +15,7 @@ from model.artifact.manifest import MANIFEST
 from model.numerics.quantization import Quantization
 from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
-from service.api.wire.problems import error_reply
-from service.api.wire.reply_headers import Responses
+from service.api.wire.replies import Responses, error_reply
 from service.api.wire.route import ApiExchange
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, ServiceError, Unprocessable

@@ -6,8 +6,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.wire.problems import error_reply
-from service.api.wire.reply_headers import Responses
+from service.api.wire.replies import Responses, error_reply
 from service.errors import ServiceError
 
 STATUSES = {422: 400, 429: 503}

@@ -36,7 +36,7 @@ from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.wire.bodies import inlined
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
-from service.api.wire.reply_headers import check_expected, with_reply_headers
+from service.api.wire.replies import check_expected, with_reply_headers
 from service.api.wire.route import (
     INLINE_BYTES,
     ApiExchange,

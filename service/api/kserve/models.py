@@ -16,7 +16,7 @@ from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import not_ready_errors
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.reply_headers import check_expected
+from service.api.wire.replies import check_expected
 from service.api.wire.route import (
     ApiExchange,
     bind_model,

@@ -39,7 +39,7 @@ from service.api.native.texts import (
 )
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.pictures import element
-from service.api.wire.problems import PROBLEMS
+from service.api.wire.replies import PROBLEMS
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,

@@ -19,7 +19,7 @@ from service.api.native.replies import Usage
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.api.wire.json_pieces import object_pieces, safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
-from service.api.wire.reply_headers import WarnedReply
+from service.api.wire.replies import WarnedReply
 from service.inference.explanation.cost import ExplainOptions, Side
 from service.inference.explanation.explanation import PairExplanation
 from service.inference.explanation.spans import Block

@@ -18,7 +18,7 @@ from service.api.wire.admin import (
     require_admin,
 )
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.problems import PROBLEMS
+from service.api.wire.replies import PROBLEMS
 from service.api.wire.route import ApiExchange
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable

@@ -25,7 +25,7 @@ from service.api.native.texts import (
     StrictRequest,
     no_duplicates,
 )
-from service.api.wire.problems import PROBLEMS
+from service.api.wire.replies import PROBLEMS
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,

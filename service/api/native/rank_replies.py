@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from model.artifact.sentence import SentenceConfig
 from service.api.native.replies import Usage
 from service.api.native.texts import Header
-from service.api.wire.reply_headers import WarnedReply
+from service.api.wire.replies import WarnedReply
 from service.inference.ranking.contrast import (
     ComparedDocument,
     Word,

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.wire.media import SAFETENSORS
-from service.api.wire.problems import PROBLEMS
-from service.api.wire.reply_headers import Responses, WarnedReply
+from service.api.wire.replies import PROBLEMS, Responses, WarnedReply
 from service.inference.outputs.declared import OUTPUTS
 from service.inference.outputs.field import Field as OutputField
 

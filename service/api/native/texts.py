@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from service.api.wire.json_pieces import object_pieces
 from service.api.wire.media import Unwritten
 from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element, loaded
-from service.api.wire.reply_headers import warning_field
+from service.api.wire.replies import warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
 from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input, Picture

@@ -17,7 +17,7 @@ from model.numerics.comparison import Comparison, Kind, Tolerance
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.wire.pictures import loaded
-from service.api.wire.problems import PROBLEMS
+from service.api.wire.replies import PROBLEMS
 from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest, caller_of
 from service.inference import verification
 from service.inference.tokenization.tokenizer import Options

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
-from service.api.wire.problems import PROBLEMS, error_reply, problems_in_form
+from service.api.wire.replies import PROBLEMS, error_reply, problems_in_form
 from service.api.wire.route import ApiExchange
 from service.errors import NoTaskHead, ServiceError, Unauthorized
 from service.inference.tokenization.inputs import Input, characters

@@ -19,7 +19,7 @@ from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS
 from service.api.tei.vectors import SPARSE_KINDS
 from service.api.wire.media import JSON, Part, is_known
-from service.api.wire.reply_headers import check_expected
+from service.api.wire.replies import check_expected
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,

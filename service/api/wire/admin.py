@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from service.api.wire.bodies import check_media_type, inlined, read_json
 from service.api.wire.media import JSON
-from service.api.wire.reply_headers import Responses
+from service.api.wire.replies import Responses
 from service.api.wire.route import ApiExchange, Schema, validated
 from service.errors import Forbidden, Unauthorized
 from service.http.admission import ADMIN
@@ -25,11 +25,10 @@ def require_admin(exchange: ApiExchange) -> None:
     """Raise unless a request has a key of `--admin-keys`."""
     if exchange.service.settings.admin_keys is None:
         raise Forbidden("models are changed with an admin key: start the service with --admin-keys")
-    key = exchange.key
-    if not key:
+    if not exchange.key:
         raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
     if not is_admin(exchange):
-        raise Forbidden(f"{key} may not change models: use a key of --admin-keys")
+        raise Forbidden(f"{exchange.key} may not change models: use a key of --admin-keys")
 
 
 def is_admin(exchange: ApiExchange) -> bool:
@@ -53,12 +52,9 @@ def documented_body(schema: type[BaseModel]) -> dict[str, object]:
 
 
 def admin_errors(responses: Responses, model: type[BaseModel] | None = None) -> Responses:
-    """Return the error replies of an admin's route.
+    """Return the error replies of an admin's route, with the content of the dialect's status 400.
 
-    Args:
-        responses: error replies of the dialect, of which the status 400 gives the content.
-        model: body of an error; that of the status 400 if None.
-
+    A `model` of the body replaces that content.
     """
     form = {"model": model} if model else {"content": responses[400]["content"]}
     return {status: {"description": text, **form} for status, text in ADMIN_STATUSES.items()}

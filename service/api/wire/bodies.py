@@ -18,17 +18,19 @@ import logging
 import re
 from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import orjson
 
 from service.api.wire.media import FORM, IMAGE, JSON
-from service.api.wire.problems import field_name
+from service.api.wire.replies import field_name
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
 from service.inference.tokenization.inputs import Picture
 from service.system.budget import Reservation
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import Field, File
 
 MAX_VALUES = 2**16
 """Maximum number of values in a body, including nested values; a request has a few thousand."""
@@ -48,10 +50,7 @@ milliseconds, so the event loop would wait for all bodies that are parsed at onc
 def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (JSON,)) -> None:
     """Reject other content types than the accepted ones, and compressed bodies.
 
-    Args:
-        headers: headers of the request.
-        accepted: media types; an empty one accepts requests without the header.
-
+    An empty media type accepts requests without the header.
     """
     given = headers.get(b"content-type", b"").decode("latin-1")
     if given not in accepted and given.partition(";")[0].strip().lower() not in accepted:
@@ -62,12 +61,7 @@ def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (
 
 
 def check_encoding(headers: Mapping[bytes, bytes]) -> None:
-    """Reject compressed bodies.
-
-    Raises:
-        UnsupportedMediaType: the body is compressed.
-
-    """
+    """Reject compressed bodies."""
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMediaType("compressed bodies are not taken")
 
@@ -75,9 +69,7 @@ def check_encoding(headers: Mapping[bytes, bytes]) -> None:
 async def read_json(body: bytes, reservation: Reservation) -> object:
     """Parse a body with orjson, which rejects NaN, lone surrogates and broken UTF-8.
 
-    Args:
-        body: body of a request.
-        reservation: memory of the request, which grows by the memory of the body's values.
+    The reservation of the request grows by the memory of the body's values.
 
     Raises:
         InvalidRequest: the body is not JSON.
@@ -284,13 +276,44 @@ SLICE_BYTES = 2**18
 _BOUNDARY = re.compile(rb'boundary=(?:"([^"]{1,70})"|([^;\s"]{1,70}))', re.IGNORECASE)
 
 
-@dataclass
 class Parts:
     """Parts of a form, in order; a file is a picture, and any other part is JSON."""
 
-    inputs: list[Picture | bytes] = field(default_factory=list)
-    fields: dict[str, bytes] = field(default_factory=dict)
-    complete: bool = False
+    def __init__(self) -> None:
+        self.inputs: list[Picture | bytes] = []
+        self.fields: dict[str, bytes] = {}
+        self.complete = False
+
+    def add(self, name: str, value: bytes) -> None:
+        """Add a part that is not a file."""
+        self._check_room()
+        if name == INPUTS:
+            self.inputs.append(value)
+        elif name in self.fields:
+            raise Unprocessable(f"{field_name(name)} is given twice; only {INPUTS} may be repeated")
+        else:
+            self.fields[name] = value
+
+    def add_field(self, part: Field) -> None:
+        """Add a part of a form that is not a file."""
+        self.add((part.field_name or b"").decode("utf-8", "replace"), part.value or b"")
+
+    def add_file(self, part: File) -> None:
+        """Add a file of a form."""
+        if part.field_name != INPUTS.encode():
+            raise Unprocessable(f"files of a form are named {INPUTS}, as its inputs in their order")
+        part.file_object.seek(0)
+        self._check_room()
+        self.inputs.append(Picture(part.file_object.read()))
+        part.close()
+
+    def end(self) -> None:
+        """Note the last boundary of a form."""
+        self.complete = True
+
+    def _check_room(self) -> None:
+        if len(self.inputs) + len(self.fields) >= MAX_PARTS:
+            raise Unprocessable(f"more than {MAX_PARTS} parts or options: send several requests")
 
 
 def is_file(headers: Mapping[bytes, bytes]) -> bool:
@@ -304,16 +327,11 @@ async def read_files(
 ) -> dict[str, object]:
     """Return the fields of a request with files, as if it were JSON, with pictures as its inputs.
 
-    Args:
-        body: body of the request.
-        headers: headers of the request.
-        query: query of the request's address, which has the options of a single picture.
-        reservation: memory of the request, which grows by the files of a form.
-
+    `query` has the options of a single picture. The reservation grows by the files of a form.
     """
     check_encoding(headers)
     if headers[b"content-type"][:6].lower() == IMAGE.encode():
-        parts = Parts([Picture(body)], _of_query(query))
+        parts = _picture_and_options(body, query)
     else:
         if query:
             raise Unprocessable("options of a form are parts of the form, not of the address")
@@ -343,27 +361,21 @@ async def read_files(
     return fields
 
 
-def _of_query(query: bytes) -> dict[str, bytes]:
+def _picture_and_options(body: bytes, query: bytes) -> Parts:
     parts = Parts()
     for name, value in parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True):
-        _add(parts, name, value.encode())
+        parts.add(name, value.encode())
     if parts.inputs:
         raise Unprocessable("inputs are given twice: the body is the only one")
-    return parts.fields
+    parts.inputs.append(Picture(body))
+    return parts
 
 
 def _parts(body: bytes, content_type: bytes) -> Parts:
-    """Return the parts of a form.
-
-    Raises:
-        InvalidRequest: the form is damaged.
-        Unprocessable: a field is given twice, or there are too many.
-        UnsupportedMediaType: python-multipart is not installed.
-
-    """
+    """Return the parts of a form."""
     try:
         from python_multipart.exceptions import FormParserError  # noqa: PLC0415 - an extra
-        from python_multipart.multipart import Field, File, FormParser  # noqa: PLC0415
+        from python_multipart.multipart import FormParser  # noqa: PLC0415
     except ModuleNotFoundError:
         raise UnsupportedMediaType(
             "this service was installed without the extra images, which reads forms: send pictures "
@@ -375,26 +387,11 @@ def _parts(body: bytes, content_type: bytes) -> Parts:
     logging.getLogger("python_multipart.multipart").disabled = True  # one line for each bad form
     parts = Parts()
 
-    def on_field(part: Field) -> None:
-        name = (part.field_name or b"").decode("utf-8", "replace")
-        _add(parts, name, part.value or b"")
-
-    def on_file(part: File) -> None:
-        if part.field_name != INPUTS.encode():
-            raise Unprocessable(f"files of a form are named {INPUTS}, as its inputs in their order")
-        part.file_object.seek(0)
-        _check_room(parts)
-        parts.inputs.append(Picture(part.file_object.read()))
-        part.close()
-
-    def on_end() -> None:
-        parts.complete = True
-
     parser = FormParser(
         FORM,
-        on_field,
-        on_file,
-        on_end,
+        parts.add_field,
+        parts.add_file,
+        parts.end,
         boundary=boundary[1] or boundary[2],
         config={"MAX_MEMORY_FILE_SIZE": len(body), "UPLOAD_ERROR_ON_BAD_CTE": True},
     )
@@ -407,22 +404,6 @@ def _parts(body: bytes, content_type: bytes) -> Parts:
     if not parts.complete:
         raise InvalidRequest("the form ends before its last boundary")
     return parts
-
-
-def _add(parts: Parts, name: str, value: bytes) -> None:
-    """Add a part that is not a file."""
-    _check_room(parts)
-    if name == INPUTS:
-        parts.inputs.append(value)
-    elif name in parts.fields:
-        raise Unprocessable(f"{field_name(name)} is given twice; only {INPUTS} may be repeated")
-    else:
-        parts.fields[name] = value
-
-
-def _check_room(parts: Parts) -> None:
-    if len(parts.inputs) + len(parts.fields) >= MAX_PARTS:
-        raise Unprocessable(f"more than {MAX_PARTS} parts or options: send several requests")
 
 
 async def _json(value: bytes, name: str, reservation: Reservation) -> object:

@@ -30,7 +30,7 @@ from service.api.wire.bodies import (
 )
 from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
-from service.api.wire.reply_headers import (
+from service.api.wire.replies import (
     EXPECTED,
     MODEL_HEADER,
     FingerprintHeader,
@@ -192,10 +192,8 @@ async def chosen_model(
 ) -> ServedModel:
     """Return the model that a request names, loading it first if it is loaded on demand.
 
-    Args:
-        exchange: exchange of the request.
-        name: name, alias or NAME@VERSION; None is the first model that passes the check.
-        check: raises `NoTaskHead` if a model does not support the request.
+    The name may be an alias or NAME@VERSION; None is the first model that passes the check, which
+    raises `NoTaskHead` if a model does not support the request.
 
     Raises:
         ModelNotLoaded: the model cannot be loaded by the request's deadline.
@@ -310,11 +308,8 @@ def reserve(
 ) -> None:
     """Reserve the bytes of a reply before it is computed, and note their prediction.
 
-    Args:
-        exchange: exchange of the request.
-        size: predicted bytes of the reply.
-        held: bytes of the reply and its computation in memory; `size` by default.
-        advice: how to get a smaller reply, for the error message; None if the size is checked.
+    `held` are the bytes of the reply and its computation in memory, `size` by default. `advice` in
+    the error message says how to get a smaller reply; it is None if the size is checked.
 
     Raises:
         ReplyTooLarge: the reply would exceed the limit of a reply.
@@ -334,14 +329,9 @@ def hold(exchange: ApiExchange, size: int) -> None:
 
 
 def check_size(exchange: ApiExchange, size: int, less: str, *, binary: bool = True) -> None:
-    """Reject a reply that would be too large, before it is computed.
+    """Reject a reply that would be too large, before it is computed; `less` is advice.
 
-    Args:
-        exchange: exchange of the request.
-        size: predicted bytes of the reply.
-        less: advice for the error message.
-        binary: whether the reply is in the binary format, or has none.
-
+    The advice includes the binary format, unless the reply is `binary` or has no such format.
     """
     limit = exchange.service.settings.max_response_bytes
     if size > limit:
@@ -376,15 +366,9 @@ class PartsResponse(Response):
         rest: AsyncGenerator[Part | Unwritten, None] | None = None,
         length: int | None = None,
     ) -> None:
-        """Set the parts, the first of which are computed.
+        """Set the parts: all of `body` are written before the first is sent.
 
-        Args:
-            body: parts that are all written before the first is sent.
-            media_type: media type of the reply.
-            timings: timings of the request; of a streamed reply, so far.
-            rest: parts that are computed while the body is sent.
-            length: bytes of all parts, if known beforehand.
-
+        The `rest` is computed while the body is sent; `length` counts the bytes of all parts.
         """
         # without `Response.__init__`, which takes as long as the rest of a small reply's writing
         self.status_code = 200

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from model.artifact.manifest import Artifact
 from service.api import dialects
 from service.api.dialects import Dialect
-from service.api.wire.problems import error_reply
+from service.api.wire.replies import error_reply
 from service.app import create_app
 from service.engines.onnx import OnnxEngine
 from service.errors import InvalidRequest, ServiceError

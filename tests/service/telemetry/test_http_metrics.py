@@ -12,10 +12,9 @@ from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.models.state import state_of
-from service.system.budget import Reservation
 from service.telemetry.registry import Registry
 from service.telemetry.requests import HttpMetrics, trace_id
-from tests.service.harness import AnsweringEngine, exchange, serving
+from tests.service.harness import AnsweringEngine, exchange, hold, serving
 from tests.service.scraped import Samples, samples
 
 pytestmark = pytest.mark.anyio
@@ -41,13 +40,11 @@ async def test_every_refusal_has_its_route_and_reason(
         await ask("/nowhere")
         await ask("/info")
         await ask("/v2/models/nobody/infer", {})
-        other = Reservation(state.replies)
-        other.grow(state.replies.limit)
-        with state.replies.hold(state.replies.limit):
+        with hold(state.replies, 2 * state.replies.limit):
             await ask("/encode", {"inputs": "a"})
-        other.release()
-        with state.bodies.hold(2 * state.bodies.limit):
-            await ask("/attention", {"inputs": "a"})
+        state.bodies.take(2 * state.bodies.limit)
+        await ask("/attention", {"inputs": "a"})
+        state.bodies.give_back(2 * state.bodies.limit)
         state.metrics.http.refused({"path": "/encode"}, EngineFailed(""))
         found = {
             labels: value

@@ -21,7 +21,7 @@ from service.api.native.replies import Schema, TextResult, Usage, documented, me
 from service.api.native.texts import Header, text_bytes, with_pictures
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import Part, Unwritten
-from service.api.wire.reply_headers import WarnedReply
+from service.api.wire.replies import WarnedReply
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,

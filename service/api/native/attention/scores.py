@@ -23,8 +23,7 @@ from service.api.native.texts import (
     with_pictures,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT
-from service.api.wire.problems import PROBLEMS
-from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.api.wire.replies import PROBLEMS, WarnedReply, warning_field
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,

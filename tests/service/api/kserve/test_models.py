@@ -27,7 +27,7 @@ from service.api.kserve.inputs import (
 )
 from service.api.kserve.outputs import TENSORS
 from service.api.wire.bodies import inlined
-from service.api.wire.problems import PROBLEMS
+from service.api.wire.replies import PROBLEMS
 from service.errors import (
     EngineUnavailable,
     InputTooLong,

@@ -18,7 +18,7 @@ from model.artifact.manifest import Artifact
 from service.api.tei.scores import RANK_BYTES
 from service.api.wire import json_pieces
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.problems import Problem, describe_errors, error_reply, problem_response
+from service.api.wire.replies import Problem, describe_errors, error_reply, problem_response
 from service.api.wire.route import SEND_BYTES, _send, json_reply, reserve
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, EngineUnavailable, Unauthorized
