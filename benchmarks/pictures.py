@@ -34,8 +34,8 @@ from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.config.precision import Precision
 from model.export.exporter import export
-from model.images.patches import patch_rows
 from model.images.pixels import prepare
+from model.images.processing import patch_rows
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import HeadMaps, capability

@@ -315,7 +315,6 @@ def test_pictures_are_opened_in_one_room() -> None:
     assert importers({"PIL"}) == {
         "model.images.opening",
         "model.images.pixels",
-        "model.images.sample",
         "model.images.steps",
     }
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import transformers
 
-from model.images.sample import sample_file
+from model.images.pixels import sample_file
 from model.sources.locate import DEFAULT_MODEL
 from testing.generators import generate
 from testing.load import Job

@@ -26,7 +26,7 @@ from torch.nn import functional as F  # noqa: N812
 from benchmarks.gpu import ways
 from benchmarks.gpu.lab import Lab, Unavailable, Way, Work
 from benchmarks.gpu.ways import PATCH, Model
-from model.images.patches import patch_rows
+from model.images.processing import patch_rows
 from model.numerics.batch import pack
 from model.runtimes.capabilities import HeadMaps, capability
 

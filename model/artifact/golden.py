@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
-from model.artifact.access import reading, writing
+from model.artifact.integrity import reading, writing
 from model.artifact.manifest import GOLDEN, Artifact
 from model.config.encoder import EncoderConfig
-from model.numerics.targets import TargetTensors
+from model.numerics.comparison import TargetTensors
 from model.tokenization.vocabulary import model_ids
 
 Ids = NDArray[np.int64]

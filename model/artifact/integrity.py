@@ -1,11 +1,12 @@
-"""Hashes of files and of the exporter; checks of sizes and of references to other files."""
+"""Hashes of files and of the exporter; checks of files; errors of reading and writing them."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from model.artifact.mapped import read_header
@@ -108,3 +109,29 @@ def exporter_version(libraries: Sequence[str] = LIBRARIES) -> str:
         version = importlib.metadata.version(name).partition("+")[0]
         digest.update(f"{name}={version}\0".encode())
     return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn any exception of a library that reads an artifact's file into an `ArtifactError`.
+
+    Raises:
+        ArtifactError: the library failed.
+
+    """
+    try:
+        yield
+    except Exception as error:  # the libraries' own exceptions share no base class
+        raise ArtifactError(
+            f"{path} cannot be read ({type(error).__name__}); export the model again"
+        ) from None
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn any exception of a library that writes an artifact's file into an `ArtifactError`."""
+    try:
+        yield
+    except Exception as error:  # the libraries' own exceptions share no base class
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ArtifactError(f"{path} cannot be written: {reason}") from None

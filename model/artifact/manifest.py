@@ -52,14 +52,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from model.artifact.integrity import check_file, check_locations, check_references, sha256_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.verification import VerificationRecord
 from model.config.decoder import DecoderConfig
-from model.config.encoder import EncoderConfig, StaticConfig
+from model.config.encoder import EncoderConfig, Part, StaticConfig
 from model.config.precision import USES, Precision, Use, WeightBits
 from model.errors import ArtifactError
 from model.images.processing import ImageProcessing
@@ -122,10 +122,8 @@ ArtifactRuntimeName = Literal["onnx", "openvino", "static"]
 RuntimeName = Literal[ArtifactRuntimeName, "pytorch"]
 
 
-class DualConfig(BaseModel):
+class DualConfig(Part):
     """Comparison of a text with a picture, in the artifact of the text tower."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["clip", "siglip"]
     """Comparison: with "clip", the softmax of a picture's logits over texts gives probabilities;
@@ -138,10 +136,8 @@ class DualConfig(BaseModel):
     """SHA-256 of `vision/manifest.json`."""
 
 
-class FileRecord(BaseModel):
+class FileRecord(Part):
     """Hash and size of a file of the artifact."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sha256: str
     bytes: int
@@ -149,10 +145,8 @@ class FileRecord(BaseModel):
     """Bytes that a service without PyTorch reads; all when None."""
 
 
-class Manifest(BaseModel):
+class Manifest(Part):
     """Content of `manifest.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[12]
     model: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 
+from model.config.encoder import Part
 from model.numerics.pooling import PoolingModes, modes_of
 from model.numerics.vector_modules import VectorModule, size_after
 
@@ -13,10 +14,8 @@ SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "m
 """Similarity functions; the last two are for late interaction only."""
 
 
-class PairTemplate(BaseModel):
+class PairTemplate(Part):
     """Text that a chat template puts around the query and the document of a pair."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     before: str = ""
     """Text before the query, with the instruction."""
@@ -30,10 +29,8 @@ class PairTemplate(BaseModel):
         return f"{self.before}{query}{self.between}{document}{self.after}"
 
 
-class SentenceConfig(BaseModel):
+class SentenceConfig(Part):
     """Modules that turn a text into one vector, and the checkpoint's prompts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pooling: PoolingModes = "mean"
     modules: tuple[VectorModule, ...] = ()
@@ -42,7 +39,7 @@ class SentenceConfig(BaseModel):
     """Whether the last module normalises to unit length."""
     max_length: int = Field(gt=0)
     """Maximum tokens of one input, including special tokens."""
-    prompts: dict[str, str] = {}
+    prompts: dict[str, str] = Field(default_factory=dict)
     default_prompt_name: str | None = None
     """Name of the prompt for requests that name none."""
     tasks: tuple[str, ...] = ()
@@ -57,7 +54,7 @@ class SentenceConfig(BaseModel):
     """Similarity function that the vectors were trained for."""
     lowercase: bool = False
     """Whether texts are lower-cased before tokenization."""
-    pair_templates: dict[str, PairTemplate] = {}
+    pair_templates: dict[str, PairTemplate] = Field(default_factory=dict)
     """Text around a pair by the name of the prompt, "" for no prompt; empty without a chat
     template."""
     end_token_id: int | None = None

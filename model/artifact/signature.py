@@ -27,10 +27,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
-
 from model.config.decoder import DecoderConfig
-from model.config.encoder import EncoderConfig
+from model.config.encoder import EncoderConfig, Part
 from model.numerics.task_head import TaskConfig
 
 Float = Literal["float32", "float16"]
@@ -89,20 +87,16 @@ OF_DECODER: tuple[GraphName, ...] = (
 """Names of a decoder's graphs."""
 
 
-class TensorSpec(BaseModel):
+class TensorSpec(Part):
     """Input or output of a graph."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     dtype: Dtype
     axes: Axes
 
 
-class GraphSignature(BaseModel):
+class GraphSignature(Part):
     """Inputs and outputs of one graph, in order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from safetensors.numpy import load_file
 
-from model.artifact.access import reading
+from model.artifact.integrity import reading
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
 from model.config.encoder import EncoderConfig

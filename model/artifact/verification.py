@@ -6,26 +6,23 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from model.config.encoder import Part
 from model.config.precision import USES, Use
 from model.numerics.similarity import Similarity
 
 
-class Verdict(BaseModel):
+class Verdict(Part):
     """Verdict about one use."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     passed: bool
     failed: str | None = None
     """First figure beyond its bound, in one line; None if the use passed."""
 
 
-class VerificationRecord(BaseModel):
+class VerificationRecord(Part):
     """Result of the verification at export."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     reference: Literal["pytorch", "table"] = "pytorch"
     """Reference of the comparison: the checkpoint in PyTorch, or a static embedding's own table."""
@@ -47,7 +44,7 @@ class VerificationRecord(BaseModel):
     similarity: Similarity | None = None
     """Agreement about the similarity of texts; None if every tensor is held to its tolerance
     (fp32), or if the model has a task head."""
-    similarity_at_least: dict[str, float] = {}
+    similarity_at_least: dict[str, float] = Field(default_factory=dict)
     """Minimum figures of `similarity` for a passed verdict."""
 
     def verdict(self, use: Use) -> Verdict:

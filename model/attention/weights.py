@@ -305,3 +305,29 @@ def projection(
     bias = parameters.get(f"{role}_bias")
     flat = None if bias is None else bias.flatten()
     return lambda states: functional.linear(enter(states), weight, flat)
+
+
+def value_products(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Tensor) -> Tensor:
+    """Return ⟨f_g(x_k), f_h(x_k)⟩ for all pairs of n heads: the single definition.
+
+    A head h adds Σ_k a_h[q, k] · f_h(x_k) to a query, with f_h(x) = (x W_V^h + b_V^h) W_O^h; the
+    bias of the output projection belongs to no head (Kobayashi et al. 2020,
+    https://arxiv.org/abs/2004.10102, section 3). The products and the weights determine the norms
+    of the vectors that a head adds, and that all heads add together.
+
+    Args:
+        parameters: `value_weight` `[n, p, H]`, `value_bias` `[n, p]` if there is one, and
+            `output_weight` `[n, H, p]`; with the norm's parameters, as in `Heads.from_parameters`,
+            if the layer normalises its input first.
+        rule: attention rule of all heads.
+        states: input of the layer, `[S, H]`.
+
+    Returns:
+        `[S, n, n]`.
+
+    """
+    enter = partial(input_norm, parameters, rule)
+    weight = parameters["output_weight"]
+    values = split_heads(projection(parameters, "value", enter)(states[None]), weight.shape[0])[0]
+    added = (values @ weight.transpose(1, 2)).transpose(0, 1)  # [S, n, H]
+    return added @ added.transpose(1, 2)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from model.config.encoder import EncoderConfig
+from model.config.encoder import EncoderConfig, Part
 
 
-class DecoderConfig(BaseModel):
+class DecoderConfig(Part):
     """Config of a decoder over an encoder's last hidden state."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: EncoderConfig
     """Config of the decoder's own layers: embeddings, causal self-attention, norms,

@@ -23,11 +23,13 @@ ActivationName = Literal[
 ]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """Part of a config: its fields do not change, and unknown ones are errors."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PatchLayout(_Part):
+class PatchLayout(Part):
     """Layout of a picture's tokens: special tokens, then the patches of a grid row by row.
 
     Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929. Token id 0 is a patch, id i the i-th
@@ -64,7 +66,7 @@ class PatchLayout(_Part):
         return [*range(1, special + 1), *[0] * (self.tokens - special)]
 
 
-class EmbeddingLayout(_Part):
+class EmbeddingLayout(Part):
     """Layout of the embeddings that make up the first hidden state."""
 
     size: int | None = Field(gt=0, default=None)
@@ -83,7 +85,7 @@ class EmbeddingLayout(_Part):
     patches' linear map in row 0, and a special token's vector in each further row."""
 
 
-class LogBuckets(_Part):
+class LogBuckets(Part):
     """Buckets of distances between query and key, which widen with the distance."""
 
     kind: Literal["t5", "t5_causal", "deberta", "exact"]
@@ -95,7 +97,7 @@ class LogBuckets(_Part):
     """Distance from which on all distances share a bucket."""
 
 
-class RotaryScaling(_Part):
+class RotaryScaling(Part):
     """Scaling of rotary positions to longer texts than the first training had.
 
     Features that turn at least `high_rotations` times over the original length keep their
@@ -118,7 +120,7 @@ class RotaryScaling(_Part):
     """Factor of rotated queries, and of rotated keys."""
 
 
-class AttentionLayout(_Part):
+class AttentionLayout(Part):
     """Layout of a layer's attention, beside its score and normalizer."""
 
     head_size: int | None = Field(gt=0, default=None)
@@ -162,7 +164,7 @@ class AttentionLayout(_Part):
     """Whether the content's query and key projections also project relative positions."""
 
 
-class LayerLayout(_Part):
+class LayerLayout(Part):
     """Layout of a layer's norms and feed-forward part, and sharing of its parameters."""
 
     order: Literal["post_norm", "pre_norm", "sandwich_norm"] = "post_norm"
@@ -185,7 +187,7 @@ class LayerLayout(_Part):
     https://arxiv.org/abs/1909.11942); all layers when None."""
 
 
-class AdapterLayout(_Part):
+class AdapterLayout(Part):
     """Low-rank adapters of all linear maps and of the word embedding; see `model.low_rank`."""
 
     count: int = Field(gt=0)

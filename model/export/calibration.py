@@ -17,21 +17,15 @@ _BATCH = 16
 
 
 def calibration_batches(
-    tokenizer: Tokenizer, max_length: int, segments: int = 1
+    tokenizer: Tokenizer, max_length: int, segments: int = 1, *, long: bool = True
 ) -> Iterator[Batch]:
-    """Yield the tokenized lines of `calibration.txt`, and one long text of all lines, in batches.
+    """Yield the tokenized lines of `calibration.txt`, with `long` also one text of all lines.
 
     Texts are truncated to `max_length` tokens; all tokens of a text may have one of `segments`.
     """
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
-    return batches_of([*lines, " ".join(lines)], tokenizer, max_length, segments)
-
-
-def calibration_lines(tokenizer: Tokenizer, max_length: int, segments: int = 1) -> Iterator[Batch]:
-    """Yield the tokenized lines of `calibration.txt`; arguments as for `calibration_batches`."""
-    return batches_of(
-        TEXTS.read_text(encoding="utf-8").splitlines(), tokenizer, max_length, segments
-    )
+    texts = [*lines, " ".join(lines)] if long else lines
+    return batches_of(texts, tokenizer, max_length, segments)
 
 
 def similarity_batches(tokenizer: Tokenizer, max_length: int, segments: int = 1) -> Iterator[Batch]:

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from model.artifact.access import writing
 from model.artifact.golden import GoldenText, save_golden
-from model.artifact.integrity import exporter_version
+from model.artifact.integrity import exporter_version, writing
 from model.artifact.manifest import (
     DECODER_DATA,
     DECODER_GRAPH,
@@ -79,15 +78,14 @@ from model.export.module_tensors import module_tensors, pooling_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.samples import Sample, Samples, pack_samples
-from model.export.serving import records_of
+from model.export.serving import add_vision, read_dual, records_of
 from model.export.shared_tensors import save_tensors
 from model.export.tensors import calibration_vectors, torch_targets
 from model.export.to_onnx import save_graph, to_onnx
-from model.export.towers import add_vision, read_dual
 from model.export.vectors_graph import export_vectors, obstacle
 from model.export.verify import verify
 from model.families.registry import FAMILIES, read_decoder_config
-from model.numerics.targets import random_labels
+from model.numerics.comparison import random_labels
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits

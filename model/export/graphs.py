@@ -35,8 +35,7 @@ from model.artifact.signature import (
 )
 from model.attention.positions import distances
 from model.attention.self_attention import Relative, attention_rule
-from model.attention.values import value_products
-from model.attention.weights import AttentionRule, Heads, attention_weights
+from model.attention.weights import AttentionRule, Heads, attention_weights, value_products
 from model.config.encoder import EncoderConfig
 from model.decomposition.layers import LayerDecomposition, entering, values
 from model.encoder.encoder import Encoder, EncoderOutput

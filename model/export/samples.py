@@ -20,9 +20,8 @@ from model.artifact.sentence import SentenceConfig
 from model.config.encoder import EncoderConfig, PatchLayout, patches_of
 from model.config.files import read_object
 from model.errors import ConfigError
-from model.export.calibration import calibration_batches, calibration_lines, similarity_batches
-from model.images.patches import patch_rows
-from model.images.processing import ImageProcessing
+from model.export.calibration import calibration_batches, similarity_batches
+from model.images.processing import ImageProcessing, patch_rows
 from model.numerics.batch import Batch, Floats, pack
 from model.sources.sentence import tower_vectors
 from model.tokenization.tokenizer import right_padding
@@ -221,8 +220,8 @@ class TextSamples(Samples):
 
     def calibration(self, *, long: bool = True) -> Iterator[Batch]:
         """Yield the lines of `calibration.txt`; with `long` also one text of all lines."""
-        batches = calibration_batches if long else calibration_lines
-        return batches(self._tokenizer, self._max_length, self._config.text_segments)
+        segments = self._config.text_segments
+        return calibration_batches(self._tokenizer, self._max_length, segments, long=long)
 
     def similarity(self) -> Iterator[Batch]:
         """Yield the lines of `similarity.txt`."""

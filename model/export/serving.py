@@ -1,31 +1,43 @@
-"""Serving-only artifacts, with only the tensors that a service without PyTorch reads."""
+"""Serving-only artifacts, and artifacts of two towers.
+
+A serving-only artifact has only the tensors that a service without PyTorch reads. The artifact of a
+text tower has the artifact of its vision tower inside.
+"""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
 from safetensors.numpy import save_file
 
-from model.artifact.access import writing
+from model.artifact.integrity import writing
 from model.artifact.manifest import (
     DATA_OF,
     FLOAT_WEIGHTS,
     GRAPHS,
+    MANIFEST,
     VISION,
     Artifact,
+    DualConfig,
     FileRecord,
+    Manifest,
     record_file,
     write_manifest,
 )
 from model.artifact.mapped import mapped_tensors, read_header
-from model.errors import ArtifactError
+from model.artifact.verification import VerificationRecord
+from model.checkpoint import read_tensors
+from model.config.files import read_object
+from model.errors import ArtifactError, CheckpointError
 from model.export.placement import place
 from model.export.shared_tensors import external
-from model.export.towers import record_vision
+from model.sources.files import transformer_folder, weight_files
 
 _PYTORCH_ALONE = {*FLOAT_WEIGHTS}
 """Files whose references to other files are not read by a service."""
@@ -131,3 +143,43 @@ def _move_tensors(source: Path, target: Path, served: dict[str, set[str]]) -> No
             set_external_data(tensor, info.location, entry.offset, entry.length)
             tensor.ClearField("raw_data")
     onnx.save_model(model, target)
+
+
+_KINDS: dict[str, Literal["clip", "siglip"]] = {"clip": "clip", "siglip": "siglip"}
+_SCALE, _BIAS = "logit_scale", "logit_bias"
+
+
+def read_dual(checkpoint: Path) -> DualConfig:
+    """Return the comparison of texts with pictures of a checkpoint, without a vision tower yet."""
+    inside = transformer_folder(checkpoint)
+    kind = _KINDS[str(read_object(inside / "config.json")["model_type"])]
+    wanted = {_SCALE, _BIAS} if kind == "siglip" else {_SCALE}
+    found: dict[str, float] = {}
+    for path in weight_files(inside):
+        for key, tensor in read_tensors(path, wanted.__contains__).items():
+            if tensor.numel() == 1:
+                found[key] = float(tensor)
+    for key in sorted(wanted):
+        if not math.isfinite(found.get(key, math.nan)):
+            raise CheckpointError(f"{checkpoint}: {key} is missing, or not one finite number")
+    scale = math.exp(found[_SCALE])
+    return DualConfig(
+        kind=kind, logit_scale=scale, logit_bias=found.get(_BIAS, 0.0), vision_sha256=""
+    )
+
+
+def add_vision(
+    folder: Path,
+    dual: DualConfig,
+    build: Callable[[Path], None],
+    verify: Callable[[Artifact], VerificationRecord],
+) -> None:
+    """Build and verify the vision tower inside a text tower's folder, and record it there."""
+    record_vision(folder, dual, place(folder / VISION, build, verify).artifact)
+
+
+def record_vision(folder: Path, dual: DualConfig, vision: Artifact) -> None:
+    """Write the comparison with the pictures of a vision tower to a text tower's manifest."""
+    manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    own = dual.model_copy(update={"vision_sha256": vision.sha256})
+    write_manifest(folder, manifest.model_copy(update={"dual": own}))

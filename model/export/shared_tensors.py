@@ -24,7 +24,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
 from safetensors.torch import save_file
 
-from model.artifact.access import writing
+from model.artifact.integrity import writing
 from model.artifact.mapped import SHARED, Reference, read_header
 
 LEAST_BYTES = 1024

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from model.artifact.access import writing
-from model.artifact.integrity import STATIC_LIBRARIES, exporter_version
+from model.artifact.integrity import STATIC_LIBRARIES, exporter_version, writing
 from model.artifact.manifest import (
     FORMAT,
     STATIC_FILES,

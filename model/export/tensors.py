@@ -5,7 +5,7 @@ has a rounding error of about s · 2⁻²⁴. T5's scores are not divided by √
 two correct float32 computations differ by more than a bound for scores of a few units; so do later
 tensors. In such cases the tolerance follows from the reference's own error against float64.
 
-Notation as in `model.numerics.targets`.
+Notation as in `model.numerics.comparison`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,19 @@ from model.encoder.encoder import Encoder
 from model.export.loading import Modules
 from model.export.samples import Samples
 from model.numerics.batch import Batch, pack
-from model.numerics.comparison import Floats, Key, Kind, Tolerance, keyed, task_key
+from model.numerics.comparison import (
+    Floats,
+    Ids,
+    Key,
+    Kind,
+    TargetTensors,
+    Tolerance,
+    keyed,
+    random_labels,
+    shift_right,
+    task_key,
+)
 from model.numerics.pooling import TextPooling, Vector
-from model.numerics.targets import Ids, TargetTensors, random_labels, shift_right
 from model.numerics.task_head import rows_of, text_scores
 from model.packing import PackedBatch
 from model.runtimes import capabilities

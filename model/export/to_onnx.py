@@ -16,7 +16,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from model.artifact.access import writing
+from model.artifact.integrity import writing
 from model.artifact.signature import GraphSignature
 from model.errors import ArtifactError
 from model.export.shared_tensors import LEAST_BYTES, places_of, refer

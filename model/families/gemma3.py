@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model.config.encoder import (
-    ActivationName,
-    AttentionLayout,
-    EmbeddingLayout,
-    LayerLayout,
-)
+from model.config.encoder import ActivationName, AttentionLayout, EmbeddingLayout, LayerLayout
 from model.families.family import Family
 from model.families.keys import LLAMA_RENAMES, SharedKeys
 from model.families.rotary import LONGEST, LayerType, layer_types, rotary, rotary_layout, windows

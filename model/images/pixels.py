@@ -8,6 +8,7 @@ The values are the same: Pillow (13) does the same, rounding to 8 bits between t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,3 +162,11 @@ def _normalize(pixels: NDArray[np.uint8], processing: ImageProcessing) -> NDArra
         mean, std = (np.array(c, np.float32)[:, None] for c in (processing.mean, processing.std))
         table = (table - mean) / std
     return np.stack([table[channel][pixels[..., channel]] for channel in range(3)])
+
+
+def sample_file(edge: int) -> bytes:
+    """Return a JPEG file of soft random colours, the same in each call."""
+    small = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    file = BytesIO()
+    Image.fromarray(small).resize((edge, edge), Image.Resampling.BICUBIC).save(file, "JPEG")
+    return file.getvalue()

@@ -10,8 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, model_validator
 
+from model.config.encoder import Part
 from model.config.files import naming, read_object
 from model.errors import ConfigError
 
@@ -23,10 +26,8 @@ Size = tuple[PositiveInt, PositiveInt]
 Deviation = Annotated[float, Field(gt=0)]
 
 
-class ImageProcessing(BaseModel):
+class ImageProcessing(Part):
     """Resize, centre crop, rescale and normalise, in this order; a step that is None is skipped."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     resize: Size | None = None
     """Height and width after resizing, whatever the picture's proportions."""
@@ -181,3 +182,16 @@ def _size(value: Any, name: str, *, square: bool) -> dict[str, Any]:
 
 def _channels(value: Any) -> Any:
     return (value,) * 3 if isinstance(value, int | float) else value
+
+
+def patch_rows(values: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Cut pixel values into square patches, row by row; C channels, P pixels of an edge.
+
+    Pixels at the right and bottom that do not fill a patch are dropped, as by a convolution of
+    stride P. `[C, height, width]` → `[rows · columns, C · P · P]`, each row in the order of a
+    Conv2d's flattened weight.
+    """
+    channels, rows, columns = values.shape[0], values.shape[1] // size, values.shape[2] // size
+    whole = values[:, : rows * size, : columns * size]
+    grid = whole.reshape(channels, rows, size, columns, size)
+    return grid.transpose(1, 3, 0, 2, 4).reshape(rows * columns, channels * size * size)

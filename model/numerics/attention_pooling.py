@@ -9,27 +9,16 @@ Notation: S tokens of a picture, H hidden size, N heads of p features.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from model.config.encoder import EncoderConfig
 from model.numerics.pooling import Vector
-from model.numerics.vector_modules import ACTIVATIONS, Floats
+from model.numerics.vector_modules import ENCODER_ACTIVATIONS, Floats, standardized
 
 PREFIX = "pooling."
 """Beginning of the names of the parameters in an artifact."""
-_FUNCTIONS: Mapping[str, Callable[[Floats], Floats]] = {
-    "gelu": ACTIVATIONS["GELU"],
-    "gelu_pytorch_tanh": lambda x: (
-        x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + np.float32(0.044715) * x**3))) / 2
-    ),
-    "quick_gelu": lambda x: x * ACTIVATIONS["Sigmoid"](np.float32(1.702) * x),
-    "relu": ACTIVATIONS["ReLU"],
-    "silu": ACTIVATIONS["SiLU"],
-}
-POOLED_ACTIVATIONS = frozenset(_FUNCTIONS)
-"""Activations of the feed-forward."""
 
 
 def pooling_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
@@ -69,8 +58,8 @@ class AttentionPooling:
         self._queries = np.einsum("np,nph->nh", query, keys.reshape(heads, size, -1))
         self._queries /= np.float32(math.sqrt(size))
         self._values = self._values.reshape(heads, size, -1)
-        self._own, self._eps = own, np.float32(config.layer_norm_eps)
-        self._function = _FUNCTIONS[config.hidden_act]
+        self._own, self._eps = own, config.layer_norm_eps
+        self._function = ENCODER_ACTIVATIONS[config.hidden_act]
 
     def weights(self, hidden: Floats) -> Floats:
         """Return the attention weights `[N, S]` of the query over the tokens `[S, H]`."""
@@ -85,9 +74,7 @@ class AttentionPooling:
         means = self.weights(hidden) @ hidden  # [N, H]
         heads = np.einsum("nph,nh->np", self._values, means).reshape(-1) + self._value_bias
         vector = own["attention.out_proj.weight"] @ heads + own["attention.out_proj.bias"]
-        centred = vector - vector.mean()
-        normed = centred / np.sqrt(np.square(centred).mean() + self._eps)
-        inner = normed * own["layernorm.weight"] + own["layernorm.bias"]
+        inner = standardized(vector, self._eps) * own["layernorm.weight"] + own["layernorm.bias"]
         inner = self._function(own["mlp.fc1.weight"] @ inner + own["mlp.fc1.bias"])
         pooled: Vector = vector + own["mlp.fc2.weight"] @ inner + own["mlp.fc2.bias"]
         return pooled.astype(np.float32)
@@ -108,7 +95,7 @@ class AttentionPooling:
         vectors = heads @ own["attention.out_proj.weight"].T
         vectors += biases * own["attention.out_proj.bias"]
         centred = vectors - vectors.mean(axis=1, keepdims=True)
-        normed = centred / np.sqrt(np.square(centred[0]).mean() + self._eps)
+        normed = centred / np.sqrt(np.square(centred[0]).mean() + np.float32(self._eps))
         inner = normed * own["layernorm.weight"] + biases * own["layernorm.bias"]
         inner = inner @ own["mlp.fc1.weight"].T + biases * own["mlp.fc1.bias"]
         outputs = self._function(inner[0])

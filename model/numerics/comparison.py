@@ -1,6 +1,9 @@
 """Comparison of two sets of tensors: names, then axes, then shapes, then values.
 
 numpy only; all checks run before a verdict.
+
+Notation: S tokens of a text, T tokens of a decoder's target for it, H hidden size, L_d layers and N
+heads of the decoder.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from model.config.precision import Precision, Use
-from model.numerics.bounds import CHECK_AT_LEAST, Check
+from model.numerics.similarity import CHECK_AT_LEAST, Check
 from model.numerics.task_head import TaskConfig
 
 Floats = NDArray[np.float32]
@@ -80,7 +85,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
 
 They also cover random token ids, which are harder than any text: 8-bit maps of the last layers can
 be far off there. In bf16 and int8 the bounds of pooled vectors only detect broken graphs;
-`model.numerics.bounds` has the bounds of their quality. The cosine of a single logit is only a
+`model.numerics.similarity` has the bounds of their quality. The cosine of a single logit is only a
 sign, so task heads are held to differences. Unit vectors of late-interaction tokens turn with their
 hidden states. Value products of any size, of rounded states, are held to their largest value."""
 _LIKE: Mapping[DecoderKind, Kind] = {
@@ -294,3 +299,52 @@ def keyed_maps(kind: Kind, maps: Iterable[Floats]) -> dict[Key, Floats]:
 def task_key(task: TaskConfig) -> Key:
     """Return the key of a task head's outputs."""
     return Key("token_vectors" if "multivector" in task.vectors else "task")
+
+
+def shift_right(labels: NDArray[np.int64], start_token_id: int | None) -> NDArray[np.int64]:
+    """Return labels `[T]` shifted right, `[T]`: the start token, then all labels but the last.
+
+    Without a start token the last label comes first, as in mBART.
+    """
+    shifted = np.roll(labels, 1)
+    if start_token_id is not None:
+        shifted[:1] = start_token_id
+    return shifted
+
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TargetTensors:
+    """A target's tensors, in float32."""
+
+    hidden: Floats
+    """`[L_d + 1, T, H]`."""
+    cross_queries: Floats
+    """`[L_d, T, H]`."""
+    maps: Floats
+    """`[L_d, N, T, T]`, attention weights of the decoder's self-attention."""
+    cross_maps: Floats
+    """`[L_d, N, T, S]`."""
+    logprobs: Floats
+    """`[T]`."""
+
+    def keyed(self) -> dict[Key, Floats]:
+        """Return the tensors by key."""
+        states = {Key("decoder_hidden", layer): state for layer, state in enumerate(self.hidden)}
+        queries = {Key("cross_queries", n): state for n, state in enumerate(self.cross_queries)}
+        return {
+            **states,
+            **queries,
+            **keyed_maps("decoder_attention", self.maps),
+            **keyed_maps("cross_attention", self.cross_maps),
+            Key("logprobs"): self.logprobs,
+        }
+
+
+def random_labels(decoder: DecoderConfig, tokens: int, seed: int) -> Ids:
+    """Return `tokens` random labels of a target, but at most the decoder's positions."""
+    config: EncoderConfig = decoder.layers
+    length = min(tokens, config.max_position_embeddings)
+    return np.random.default_rng(seed).integers(0, config.vocab_size, length)

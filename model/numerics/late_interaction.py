@@ -13,8 +13,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 
+from model.config.encoder import Part
 from model.numerics.vector_modules import Dense, Floats, Normalize, size_after
 
 Ids = NDArray[np.int64]
@@ -28,11 +29,7 @@ NO_VECTORS = -1e9
 """Score of a document without vectors, below any other score, as in sentence-transformers."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class QueryExpansion(_Part):
+class QueryExpansion(Part):
     """Expansion tokens of a query (section 3.2, query augmentation)."""
 
     token_id: int = Field(ge=0)
@@ -44,7 +41,7 @@ class QueryExpansion(_Part):
     """Whether other tokens attend to expansion tokens, which attend to the query in any case."""
 
 
-class LateInteraction(_Part):
+class LateInteraction(Part):
     """Computation of token vectors of queries and documents."""
 
     modules: tuple[TokenModule, ...]

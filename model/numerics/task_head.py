@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from model.config.encoder import ActivationName
+from model.config.encoder import ActivationName, Part
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.pooling import TextPooling, pool
 
@@ -28,11 +28,7 @@ SLICE_TOKENS = 64
 """Maximum number of tokens whose logits over a whole vocabulary are in memory at once."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Transform(_Part):
+class Transform(Part):
     """Layer before a task head's last map: f(W x + b), and optionally a norm."""
 
     size: int = Field(gt=0)
@@ -43,7 +39,7 @@ class Transform(_Part):
     norm_bias: bool = True
 
 
-class TaskConfig(_Part):
+class TaskConfig(Part):
     """Config of a task head."""
 
     kind: TaskKind

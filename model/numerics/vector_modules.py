@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from model.config.encoder import ActivationName
+
 Floats = NDArray[np.float32]
 DenseActivation = Literal[
     "Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Softplus", "Mish"
@@ -100,10 +102,7 @@ class LayerNorm(BaseModel):
 
     def __call__(self, vectors: Floats, tensors: Mapping[str, Floats]) -> Floats:
         """Normalise vectors `[B, dimension]`."""
-        centred = vectors - vectors.mean(axis=1, keepdims=True)
-        variance = np.square(centred).mean(axis=1, keepdims=True)
-        scaled = centred / np.sqrt(variance + np.float32(self.eps))
-        return scaled * tensors["norm.weight"] + tensors["norm.bias"]
+        return standardized(vectors, self.eps) * tensors["norm.weight"] + tensors["norm.bias"]
 
 
 class Normalize(BaseModel):
@@ -159,6 +158,13 @@ def _sizes(module: VectorModule, size: int) -> tuple[int, int]:
     return size, size
 
 
+def standardized(vectors: Floats, eps: float) -> Floats:
+    """Return vectors `[…, H]` with mean 0 and variance 1: a layer norm without weights."""
+    centred = vectors - vectors.mean(axis=-1, keepdims=True)
+    variance = np.square(centred).mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(variance + np.float32(eps))
+
+
 def _softplus(x: Floats) -> Floats:
     return np.logaddexp(x, np.float32(0))
 
@@ -167,17 +173,30 @@ def _sigmoid(x: Floats) -> Floats:
     return np.exp(-_softplus(-x))
 
 
+def _silu(x: Floats) -> Floats:
+    return x * _sigmoid(x)
+
+
+def _relu(x: Floats) -> Floats:
+    return np.maximum(x, 0)
+
+
 def _gelu(x: Floats) -> Floats:
     erf = np.vectorize(math.erf, otypes=[np.float32])
     return x * (1 + erf(x / np.float32(math.sqrt(2)))) / 2
 
 
+def _gelu_tanh(x: Floats) -> Floats:
+    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
+    return x * (1 + np.tanh(inner)) / 2
+
+
 ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
     "Tanh": np.tanh,
     "Identity": lambda x: x,
-    "ReLU": lambda x: np.maximum(x, 0),
+    "ReLU": _relu,
     "GELU": _gelu,
-    "SiLU": lambda x: x * _sigmoid(x),
+    "SiLU": _silu,
     "Sigmoid": _sigmoid,
     "LeakyReLU": lambda x: np.where(x > 0, x, np.float32(0.01) * x),
     "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
@@ -185,3 +204,12 @@ ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
     "Mish": lambda x: x * np.tanh(_softplus(x)),
 }
 """Activations with the default arguments of torch's classes."""
+ENCODER_ACTIVATIONS: Mapping[ActivationName, Callable[[Floats], Floats]] = {
+    **dict.fromkeys(("gelu", "gelu_python"), _gelu),
+    **dict.fromkeys(("gelu_fast", "gelu_new", "gelu_pytorch_tanh"), _gelu_tanh),
+    "quick_gelu": lambda x: x * _sigmoid(np.float32(1.702) * x),
+    "relu": _relu,
+    **dict.fromkeys(("silu", "swish"), _silu),
+    "tanh": np.tanh,
+}
+"""Activations by transformers' names."""

@@ -7,15 +7,13 @@ Notation: S tokens of one text, H hidden size, E features of the transform, n wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config.encoder import ActivationName
 from model.numerics.task_head import TaskConfig, Transform
-from model.numerics.vector_modules import ACTIVATIONS as OF_MODULES
-from model.numerics.vector_modules import Floats
+from model.numerics.vector_modules import ENCODER_ACTIVATIONS, Floats, standardized
 
 
 def word_logits(
@@ -36,35 +34,10 @@ def _transformed(rows: Floats, config: Transform, tensors: Mapping[str, Floats])
     transformed: Floats = rows @ tensors["transform.dense.weight"].T
     if config.bias:
         transformed = transformed + tensors["transform.dense.bias"]
-    transformed = _ACTIVATIONS[config.activation](transformed)
+    transformed = ENCODER_ACTIVATIONS[config.activation](transformed)
     if config.norm_eps is not None:
-        centred = transformed - transformed.mean(axis=1, keepdims=True)
-        variance = np.square(centred).mean(axis=1, keepdims=True)
-        transformed = centred / np.sqrt(variance + np.float32(config.norm_eps))
-        transformed = transformed * tensors["transform.norm.weight"]
+        scaled = standardized(transformed, config.norm_eps)
+        transformed = scaled * tensors["transform.norm.weight"]
         if config.norm_bias:
             transformed = transformed + tensors["transform.norm.bias"]
     return transformed
-
-
-def _gelu_tanh(x: Floats) -> Floats:
-    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
-    return x * (1 + np.tanh(inner)) / 2
-
-
-def _quick_gelu(x: Floats) -> Floats:
-    return x * OF_MODULES["Sigmoid"](np.float32(1.702) * x)
-
-
-_ACTIVATIONS: Mapping[ActivationName, Callable[[Floats], Floats]] = {
-    "gelu": OF_MODULES["GELU"],
-    "gelu_fast": _gelu_tanh,
-    "gelu_new": _gelu_tanh,
-    "gelu_python": OF_MODULES["GELU"],
-    "gelu_pytorch_tanh": _gelu_tanh,
-    "quick_gelu": _quick_gelu,
-    "relu": OF_MODULES["ReLU"],
-    "silu": OF_MODULES["SiLU"],
-    "swish": OF_MODULES["SiLU"],
-    "tanh": OF_MODULES["Tanh"],
-}

@@ -54,7 +54,7 @@ class HeadOutputs(ABC):
         """Return inner products of the vectors that any two heads of a layer add for each token.
 
         The host computes them by the float32 weights, for every precision and device: see
-        `model.attention.values`. Key states `[S, H]`, as `attention` takes them → `[S, heads,
+        `model.attention.weights`. Key states `[S, H]`, as `attention` takes them → `[S, heads,
         heads]`.
         """
 

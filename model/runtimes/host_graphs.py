@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.artifact.access import reading
 from model.artifact.decomposition import (
     APPLIES,
     DecomposedRows,
@@ -25,6 +24,7 @@ from model.artifact.decomposition import (
     value_keys,
     value_shapes,
 )
+from model.artifact.integrity import reading
 from model.artifact.manifest import DECODER_HEADS, GRAPHS, HEADS, WEIGHTS, Artifact
 from model.artifact.mapped import mapped_tensors
 from model.artifact.signature import (

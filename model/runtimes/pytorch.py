@@ -15,8 +15,13 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.artifact.signature import MapKind
 from model.attention.positions import distances
-from model.attention.values import value_products
-from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
+from model.attention.weights import (
+    AttentionRule,
+    Heads,
+    attention_weights,
+    some_heads,
+    value_products,
+)
 from model.checkpoint import build_encoder, load_weights
 from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder

@@ -18,9 +18,8 @@ from model.config.files import naming, read_object
 from model.errors import ConfigError
 from model.families.jina_tasks import task_names
 from model.families.pictures import PICTURE_TYPES
-from model.numerics.attention_pooling import POOLED_ACTIVATIONS
 from model.numerics.pooling import PoolingMode, PoolingName, modes_of
-from model.numerics.vector_modules import Dense, LayerNorm, VectorModule
+from model.numerics.vector_modules import ENCODER_ACTIVATIONS, Dense, LayerNorm, VectorModule
 from model.sources.files import (
     MODULES,
     STATIC_EMBEDDING,
@@ -334,8 +333,8 @@ def _siglip_vision(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
     if config.get("vision_use_head") is False:
         raise ConfigError(f"{path}: vision_use_head is false, so that pictures have no vector")
     activation = config.get("hidden_act", "gelu_pytorch_tanh")
-    if activation not in POOLED_ACTIVATIONS:
-        known = ", ".join(sorted(POOLED_ACTIVATIONS))
+    if activation not in ENCODER_ACTIVATIONS:
+        known = ", ".join(sorted(ENCODER_ACTIVATIONS))
         raise ConfigError(f"{path}: hidden_act {activation!r} of the pooling is none of {known}")
     return TowerVectors("attention")
 

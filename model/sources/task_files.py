@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
+from model.config.encoder import Part
 from model.config.files import naming, read_object
 from model.errors import ConfigError
 from model.numerics.late_interaction import ROLES, Role, TokenModule
@@ -210,11 +211,7 @@ _USUAL_LENGTH = 32
 """Default number of query tokens, if the files give none."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Expansion(_Part):
+class Expansion(Part):
     """Query expansion, as the key `query_expansion` of sentence-transformers describes it."""
 
     strategy: Literal["fixed", "min"]
@@ -224,7 +221,7 @@ class Expansion(_Part):
     """Expansion token; the tokenizer's mask token when None."""
 
 
-class LateFiles(_Part):
+class LateFiles(Part):
     """Settings of the files, with tokens still as words."""
 
     modules: tuple[TokenModule, ...]

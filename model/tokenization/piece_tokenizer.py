@@ -174,12 +174,13 @@ def vocabulary_of(folder: Path, declared: DeclaredTokens) -> Vocabulary:
         )
     special = set(declared.all_special_tokens)
     tokens = declared.added_tokens_decoder
-    added = [_as_given(token, special=token.content in special) for token in tokens.values()]
+    added = [as_given(token, special=token.content in special) for token in tokens.values()]
     ids = declared.ids | {token.content: index for index, token in tokens.items()}
     return Vocabulary(ids, unknown, added)
 
 
-def _as_given(token: AddedToken, *, special: bool) -> AddedToken:
+def as_given(token: AddedToken, *, special: bool) -> AddedToken:
+    """Return an added token that is matched in the text before normalisation."""
     return AddedToken(
         token.content,
         single_word=token.single_word,

@@ -15,10 +15,8 @@ from model.errors import CheckpointError
 from model.tokenization.classes import OF_PIECES, backend_class, class_name
 from model.tokenization.files import Side, TokenizerFiles
 from model.tokenization.growth import check_growth
-from model.tokenization.m2m_100 import m2m_100
-from model.tokenization.marian import marian
+from model.tokenization.piece_classes import m2m_100, marian, siglip
 from model.tokenization.pretrained import from_files
-from model.tokenization.siglip import siglip
 from model.tokenization.vocabulary import vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}

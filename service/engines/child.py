@@ -18,9 +18,8 @@ from pathlib import Path
 from model.artifact.manifest import load_artifact
 from model.errors import DeviceLostError, ProviderError
 from model.runtimes.registry import load_runtime
-from service.engines.messages import receive, send
 from service.engines.onnx import OnnxEngine
-from service.engines.process import TRAITS, Failure, Source
+from service.engines.process import TRAITS, Failure, Source, receive, send
 from service.engines.runtime import OUT_OF_MEMORY, RuntimeEngine, ran_out_of_memory
 from service.system import logs, resources
 

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.artifact.signature import MapKind
-from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.errors import DeviceLostError
 from model.numerics.batch import pack
+from model.numerics.comparison import shift_right
 from model.numerics.pooling import TextPooling
-from model.numerics.targets import shift_right
 from model.numerics.task_head import rows_of, text_scores
 from model.runtimes.capabilities import (
     Decoder,
@@ -36,7 +35,6 @@ from service.engines.contract import (
     Floats,
     MapsTask,
     Output,
-    Target,
     TargetOutput,
     Task,
     TextTask,
@@ -76,52 +74,44 @@ def out_of_memory(provider: str) -> EngineOutOfMemory:
     return EngineOutOfMemory(f"{provider} has no memory for the batch", retry_after_seconds=1)
 
 
-TaskWithTarget = tuple[TextTask, Target]
-
-
 def decode(
-    decoder: Decoder, pairs: Sequence[TaskWithTarget], encoded: Sequence[Floats]
+    decoder: Decoder, tasks: Sequence[TextTask], encoded: Sequence[Floats]
 ) -> list[TargetOutput]:
-    """Return the requested outputs of each text's target, from its last hidden state `[S, H]`."""
-    states, cross = map(iter, decoder.decode(_decoding(decoder.config, pairs, encoded)))
+    """Return the outputs of each text's target, from its last hidden state `[S, H]`.
+
+    The decoder's batch requests the targets' states, then the last state of each scored target.
+    """
+    config, targets = decoder.config, [task.target for task in tasks if task.target]
+    inputs = [shift_right(target.labels, config.start_token_id) for target in targets]
+    scored = [text for text, target in enumerate(targets) if target.logprobs]
+    decoding = Decoding(
+        source=pack(
+            [(task.input_ids, task.segment_ids) for task in tasks],
+            [task.unseen for task in tasks],
+        ),
+        encoded=np.concatenate(encoded),
+        target=pack([(ids, np.zeros_like(ids)) for ids in inputs]),
+        states=[(n, layer) for n, target in enumerate(targets) for layer in target.hidden_layers]
+        + [(n, config.layers.num_hidden_layers) for n in scored],
+        cross=[(n, layer) for n, target in enumerate(targets) for layer in target.cross_layers],
+        head_mask=head_mask([target.ablated for target in targets], config.layers),
+        cross_head_mask=head_mask([target.cross_ablated for target in targets], config.layers),
+    )
+    states, cross = map(iter, decoder.decode(decoding))
     outputs = [
         TargetOutput(
             [next(states) for _ in target.hidden_layers],
             [next(cross) for _ in target.cross_layers],
         )
-        for _, target in pairs
+        for target in targets
     ]
-    scored = [text for text, (_, target) in enumerate(pairs) if target.logprobs]
     if scored:
-        rows = np.concatenate(list(states))
-        labels = [pairs[text][1].labels for text in scored]
-        logprobs = decoder.logprobs(rows, np.concatenate(labels))
+        labels = [targets[text].labels for text in scored]
+        logprobs = decoder.logprobs(np.concatenate(list(states)), np.concatenate(labels))
         cuts = np.cumsum([len(own) for own in labels])[:-1]
         for text, own in zip(scored, np.split(logprobs, cuts), strict=True):
             outputs[text].logprobs = own
     return outputs
-
-
-def _decoding(
-    decoder: DecoderConfig, pairs: Sequence[TaskWithTarget], encoded: Sequence[Floats]
-) -> Decoding:
-    """Return the decoder's batch: requested states, then the last state of each scored target."""
-    targets = [target for _, target in pairs]
-    inputs = [shift_right(target.labels, decoder.start_token_id) for target in targets]
-    last = decoder.layers.num_hidden_layers
-    return Decoding(
-        source=pack(
-            [(task.input_ids, task.segment_ids) for task, _ in pairs],
-            [task.unseen for task, _ in pairs],
-        ),
-        encoded=np.concatenate(encoded),
-        target=pack([(ids, np.zeros_like(ids)) for ids in inputs]),
-        states=[(n, layer) for n, target in enumerate(targets) for layer in target.hidden_layers]
-        + [(n, last) for n, target in enumerate(targets) if target.logprobs],
-        cross=[(n, layer) for n, target in enumerate(targets) for layer in target.cross_layers],
-        head_mask=head_mask([target.ablated for target in targets], decoder.layers),
-        cross_head_mask=head_mask([target.cross_ablated for target in targets], decoder.layers),
-    )
 
 
 class RuntimeEngine(Engine):
@@ -217,21 +207,14 @@ class RuntimeEngine(Engine):
         ]
         if targeted:
             encoded = [next(hidden) for _ in targeted]
-            self._decode([tasks[n] for n in targeted], encoded, [outputs[n] for n in targeted])
+            targets = decode(capability(runtime, Decoder), [tasks[n] for n in targeted], encoded)
+            for text, target in zip(targeted, targets, strict=True):
+                outputs[text].target = target
         if head:
             answers = text_scores(head.config, [*hidden, *pooled], head.score, unseen)
             for text, scores in zip(scored, answers, strict=True):
                 outputs[text].scores = scores
         return outputs
-
-    def _decode(
-        self, tasks: Sequence[TextTask], encoded: Sequence[Floats], outputs: Sequence[Output]
-    ) -> None:
-        """Set the requested target output of each text, computed from its last hidden state."""
-        pairs = [(task, task.target) for task in tasks if task.target]
-        targets = decode(capability(self._runtime, Decoder), pairs, encoded)
-        for output, target in zip(outputs, targets, strict=True):
-            output.target = target
 
     def _alone(self, task: MapsTask | DecomposeTask) -> Output:
         runtime = self._runtime

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.config.decoder import DecoderConfig
-from model.numerics.targets import TargetTensors
-from service.engines.contract import Floats, Ids, MapsTask, Output, Target
+from model.numerics.comparison import TargetTensors
+from service.engines.contract import Ids, MapsTask, Output, Target
 
 
 def whole_target(labels: Ids, decoder: DecoderConfig) -> Target:
@@ -47,10 +47,6 @@ def target_tensors(output: Output, maps: Sequence[Output]) -> TargetTensors:
     if target is None or target.logprobs is None or len(weights) != 2 * len(target.cross):
         raise ValueError("the target was not computed whole")
     layers = len(target.cross)
-    own, cross = _stacked(weights[:layers]), _stacked(weights[layers:])
-    hidden, queries = _stacked(target.hidden), _stacked(target.cross)
+    own, cross = np.stack(weights[:layers]), np.stack(weights[layers:])
+    hidden, queries = np.stack(target.hidden), np.stack(target.cross)
     return TargetTensors(hidden, queries, own, cross, target.logprobs)
-
-
-def _stacked(arrays: Sequence[Floats]) -> Floats:
-    return np.stack(list(arrays))

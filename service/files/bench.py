@@ -20,8 +20,7 @@ import numpy as np
 from model.artifact.manifest import Artifact
 from model.config.precision import USES, Precision
 from model.errors import ArtifactError, ModelError
-from model.numerics.bounds import LARGEST_LOSS, bounds_line
-from model.numerics.similarity import spearman
+from model.numerics.similarity import LARGEST_LOSS, bounds_line, spearman
 from service.artifacts.opening import open_artifact
 from service.artifacts.precision import precision_note
 from service.engines.contract import Floats

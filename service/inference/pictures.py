@@ -20,9 +20,8 @@ import numpy as np
 from model.artifact.manifest import Manifest
 from model.errors import ImageError
 from model.images.opening import DECODING_BYTES, ImageLimits, open_image, read_size
-from model.images.patches import patch_rows
-from model.images.pixels import prepare, resizing_bytes
-from model.images.sample import sample_file
+from model.images.pixels import prepare, resizing_bytes, sample_file
+from model.images.processing import patch_rows
 from model.images.steps import STEP_BYTES, count_steps
 from service.errors import Unprocessable
 from service.inference.tokenization.backlog import WEIGHT, Backlog, BacklogProfile, TokenizerWork

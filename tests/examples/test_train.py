@@ -13,7 +13,7 @@ from examples.spelled_dates.train import train
 from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
 from model.numerics.batch import pack
-from model.numerics.targets import shift_right
+from model.numerics.comparison import shift_right
 from model.packing import PackedBatch
 
 

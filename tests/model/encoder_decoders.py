@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from model.artifact.signature import MapKind
-from model.numerics.targets import Ids, TargetTensors
+from model.numerics.comparison import Ids, TargetTensors
 from tests.model.families.decoder_parity import Added
 from tests.model.families.parity import randomized
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
-from model.numerics.targets import shift_right
+from model.numerics.comparison import shift_right
 from model.runtimes.contract import HiddenState
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.attention.selection import AttentionSelection, LayerPass, Lengths

@@ -16,8 +16,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
-from model.artifact.access import reading
-from model.artifact.integrity import sha256_of
+from model.artifact.integrity import reading, sha256_of
 from model.artifact.sentence import PairTemplate, SentenceConfig
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import InputTooLong, Unprocessable

@@ -27,7 +27,7 @@ from model.artifact.manifest import GOLDEN, TOKENIZER, Artifact
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
-from model.numerics.targets import TargetTensors
+from model.numerics.comparison import TargetTensors
 from model.tokenization.vocabulary import read_tokenizer
 from tests.model.decomposition.test_encoder import MODELS
 from tests.model.families.parity import saved

@@ -22,8 +22,7 @@ from transformers import (
     Qwen3Model,
 )
 
-from model.attention.values import value_products
-from model.attention.weights import some_heads
+from model.attention.weights import some_heads, value_products
 from model.checkpoint import load_checkpoint
 from tests.model.families.parity import SIZES, saved
 from tests.model.families.test_encoder_parity import GEMMA3, MODERNBERT, QWEN3

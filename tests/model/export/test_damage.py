@@ -15,9 +15,8 @@ from model.artifact.manifest import Artifact
 from model.checkpoint import load_checkpoint
 from model.config.precision import Precision
 from model.errors import CheckpointError
-from model.export.failure import first_failure
 from model.export.loading import load_modules
-from model.export.verify import add_checks, compare_filled_up, verify
+from model.export.verify import add_checks, compare_filled_up, first_failure, verify
 from model.families.registry import read_config
 from model.numerics.comparison import (
     TOLERANCES,

@@ -35,7 +35,7 @@ from model.export.exporter import export
 from model.export.placement import check_free, move, place
 from model.export.samples import fill_up
 from model.export.serving import serving_copy
-from model.images.patches import patch_rows
+from model.images.processing import patch_rows
 from model.numerics.batch import pack
 from model.numerics.comparison import Tolerance
 from model.numerics.pooling import TextPooling

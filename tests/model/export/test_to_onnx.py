@@ -22,8 +22,7 @@ from transformers import ModernBertConfig, ModernBertModel, Qwen3Config, Qwen3Mo
 from model.artifact.manifest import Artifact
 from model.artifact.signature import Float, GraphSignature, TensorSpec, head_parameter_name
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
-from model.attention.values import value_products
-from model.attention.weights import some_heads
+from model.attention.weights import some_heads, value_products
 from model.checkpoint import load_checkpoint
 from model.config.encoder import NormalizerName, ScoreName
 from model.export import torch_exporter

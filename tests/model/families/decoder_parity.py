@@ -13,14 +13,19 @@ from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from model.artifact.signature import MapKind
-from model.attention.values import value_products
-from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
+from model.attention.weights import (
+    AttentionRule,
+    Heads,
+    attention_weights,
+    some_heads,
+    value_products,
+)
 from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder, DecoderOutput
 from model.encoder.encoder import Encoder
 from model.numerics.batch import pack
-from model.numerics.targets import shift_right
+from model.numerics.comparison import shift_right
 from model.packing import PackedBatch
 from tests.model.families.parity import randomized
 from tests.model.packed_vectors import assert_packed_vectors_equal

@@ -15,7 +15,7 @@ from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.config.encoder import PatchLayout
 from model.encoder.encoder import Encoder
-from model.images.patches import patch_rows
+from model.images.processing import patch_rows
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
 from tests.model.families.parity import saved

@@ -21,10 +21,8 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from model.errors import ImageError
 from model.images.opening import MOST_PIXELS, MOST_SCANS, ImageLimits, open_image, read_size
-from model.images.patches import patch_rows
-from model.images.pixels import prepare, resizing_bytes
-from model.images.processing import ImageProcessing, read_processing
-from model.images.sample import sample_file
+from model.images.pixels import prepare, resizing_bytes, sample_file
+from model.images.processing import ImageProcessing, patch_rows, read_processing
 from testing.pictures import (
     animated,
     cmyk,

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from model.config.decoder import DecoderConfig
 from model.config.encoder import AdapterLayout, EncoderConfig
 from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, padded, widen
-from model.numerics.comparison import Key
+from model.numerics.comparison import Key, TargetTensors, random_labels
 from model.numerics.pooling import TextPooling
-from model.numerics.targets import TargetTensors, random_labels
 from model.numerics.task_head import SLICE_TOKENS, Floats, TaskConfig, rows_of, text_scores
 from model.runtimes.host_graphs import of_segment
 

@@ -12,7 +12,6 @@ from sentence_transformers.util import quantize_embeddings
 from torch.nn import functional
 
 from model.config.precision import Precision
-from model.numerics.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
 from model.numerics.comparison import (
     TOLERANCES,
     Comparison,
@@ -30,7 +29,7 @@ from model.numerics.quantization import (
     VectorType,
     ranges_of,
 )
-from model.numerics.similarity import Similarity
+from model.numerics.similarity import SIMILARITY_AT_LEAST, Similarity, bounds_line, shortfall
 
 STRICT = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.1, 0.0, cosine_at_least=-1))
 A, B = Key("hidden", 1), Key("attention", 0, 2)

@@ -18,12 +18,8 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
 from model.families.registry import parse_config
-from model.numerics.attention_pooling import (
-    POOLED_ACTIVATIONS,
-    PREFIX,
-    AttentionPooling,
-    pooling_shapes,
-)
+from model.numerics.attention_pooling import PREFIX, AttentionPooling, pooling_shapes
+from model.numerics.comparison import shift_right
 from model.numerics.pooling import (
     PoolingMode,
     PoolingModes,
@@ -32,7 +28,7 @@ from model.numerics.pooling import (
     pool,
     pooled_parts,
 )
-from model.numerics.targets import shift_right
+from model.numerics.vector_modules import ENCODER_ACTIVATIONS
 from tests.tower_oracle import frozen, jacobian
 
 MODES: tuple[PoolingMode, ...] = (
@@ -157,7 +153,7 @@ def config_of(activation: str) -> EncoderConfig:
     return parse_config(SIZES | {"model_type": "siglip_vision_model", "hidden_act": activation})
 
 
-@pytest.mark.parametrize("activation", sorted(POOLED_ACTIVATIONS))
+@pytest.mark.parametrize("activation", sorted(ENCODER_ACTIVATIONS))
 def test_it_equals_transformers(activation: str) -> None:
     torch.manual_seed(3)
     head = SiglipMultiheadAttentionPoolingHead(SiglipVisionConfig(**SIZES, hidden_act=activation))

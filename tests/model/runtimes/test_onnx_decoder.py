@@ -14,7 +14,7 @@ from model.artifact.manifest import GRAPHS, Artifact, load_artifact
 from model.errors import ModelError
 from model.export.tensors import runtime_targets, shifted
 from model.numerics.batch import pack
-from model.numerics.targets import TargetTensors
+from model.numerics.comparison import TargetTensors
 from model.runtimes.bound import Place
 from model.runtimes.capabilities import Decoder, HeadMaps, capability
 from model.runtimes.contract import Decoding, Runtime

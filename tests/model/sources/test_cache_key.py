@@ -14,8 +14,7 @@ import pytest
 from safetensors import SafetensorError
 
 from model.artifact import integrity
-from model.artifact.access import writing
-from model.artifact.integrity import exporter_version
+from model.artifact.integrity import exporter_version, writing
 from model.errors import ArtifactError, SourceError
 from model.sources.files import cache_key
 from tests.model.sentences import modules_of

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.families.pictures import PICTURE_TYPES
-from model.images.patches import patch_rows
+from model.images.processing import patch_rows
 from model.numerics.batch import pack
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.task_head import TaskConfig, Transform, rows_of, text_scores

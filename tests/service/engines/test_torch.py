@@ -25,9 +25,8 @@ import pytest
 from model.artifact.manifest import WEIGHTS, Artifact
 from model.export.serving import serving_copy
 from model.runtimes.contract import Resources
-from service.engines.messages import receive, send
 from service.engines.onnx import OnnxEngine
-from service.engines.process import Failure, Source
+from service.engines.process import Failure, Source, receive, send
 from service.engines.torch import TorchEngine, TorchHosts
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of

@@ -17,7 +17,7 @@ from model.artifact.manifest import Artifact
 from model.artifact.verification import Verdict
 from model.config.precision import Precision
 from model.errors import ArtifactError, ModelError
-from model.numerics.bounds import bounds_line
+from model.numerics.similarity import bounds_line
 from service.artifacts.opening import find_checkpoint, open_artifact
 from service.cli import main
 from service.files.bench import (

@@ -17,7 +17,7 @@ from safetensors.numpy import load
 from transformers import BertModel
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.numerics.targets import shift_right
+from model.numerics.comparison import shift_right
 from service.api.native.attention.maps import AttentionReply, AttentionResult
 from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.wire.media import SAFETENSORS
