@@ -73,6 +73,26 @@ async def test_a_short_text_goes_beside_long_batches_where_the_engine_spares_a_c
         assert batcher.close()
 
 
+async def test_short_texts_one_after_another_each_go_beside_a_long_batch() -> None:
+    """The rest of a list does not catch up before the end of the batch beside which they run."""
+    ends = threading.Event()
+
+    class Spare(FakeEngine):
+        spare_calls = 1
+
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            assert tasks[0].tokens < 130 or ends.wait(60)
+            return super().run(tasks)
+
+    with batching(Spare(CONFIG), max_batch_tokens=130) as (batcher, _):
+        long = ask(batcher, "encode", *[130] * 4)
+        await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.wait_for(ask(batcher, "encode", 5), 20)
+        ends.set()
+        await long
+
+
 async def test_a_batch_counts_as_running_before_its_thread_starts() -> None:
     engine = GatedEngine()
     engine.spare_calls = 1

@@ -257,20 +257,6 @@ def test_the_engines_cost_decides(
     assert drain(lane, 100, fill(lane, lengths)) == batches
 
 
-def test_an_empty_lane_gives_nothing() -> None:
-    assert lane_of().next_batch(64) == []
-
-
-def test_what_left_is_not_taken_and_not_kept() -> None:
-    lane = lane_of()
-    slots = fill(lane, [8, 8, 8, 40])
-    for slot in (slots[0], slots[2], slots[3]):
-        lane.remove(slot)
-    assert lane.queued_tokens == 8
-    assert lane.queued_texts == 1
-    assert drain(lane, 64, slots) == [[1]]
-
-
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
 COSTS = st.builds(BatchCost, st.integers(1, 99), st.integers(0, 9), st.integers(0, 9))
 
