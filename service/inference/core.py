@@ -11,7 +11,7 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from model.artifact.manifest import Artifact, Manifest
+from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.quantization import FLOAT32
@@ -47,17 +47,6 @@ Key = tuple[Hashable, ...]
 """Values of the fields that decide a plan."""
 MOST_PLANS = 256
 """Maximum number of plans that a model keeps."""
-
-
-def check_use(manifest: Manifest, use: Use) -> None:
-    """Reject a use that failed the artifact's verification."""
-    verdict = manifest.verification.verdict(use)
-    if verdict.passed:
-        return
-    raise NotVerified(
-        f"this {manifest.precision} artifact is not served for {NAMES[use]}, which failed its "
-        f"verification ({verdict.failed}): serve an export in fp32, or pass --allow-unverified"
-    )
 
 
 class Inference:
@@ -227,8 +216,13 @@ class Inference:
 
     def require_use(self, use: Use) -> None:
         """Raise if a use failed the artifact's verification."""
-        if not self._allow_unverified:
-            check_use(self.manifest, use)
+        verdict = self.manifest.verification.verdict(use)
+        if not (verdict.passed or self._allow_unverified):
+            raise NotVerified(
+                f"this {self.manifest.precision} artifact is not served for {NAMES[use]}, which "
+                f"failed its verification ({verdict.failed}): serve an export in fp32, or pass "
+                "--allow-unverified"
+            )
 
     def require(self, kind: type) -> None:
         """Raise if the artifact lacks a capability of `model.runtimes.capabilities`."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.api.kserve.health import EXTENSIONS
+from service.api.kserve.models import EXTENSIONS
 from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
 from tests.drop_in.conftest import (
     EMBEDDER,

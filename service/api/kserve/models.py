@@ -1,4 +1,4 @@
-"""`GET /v2/models/{model}` and its `/ready`: metadata and readiness of a model.
+"""`GET /v2`, `/v2/health/…` and `/v2/models/{model}`: metadata and readiness.
 
 A model's name may contain slashes, percent-encoded or not, as in
 `sentence-transformers/all-MiniLM-L6-v2`.
@@ -6,14 +6,14 @@ A model's name may contain slashes, percent-encoded or not, as in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from service.api.kserve.errors import ERRORS
-from service.api.kserve.health import not_ready_errors
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import check_expected
@@ -24,9 +24,10 @@ from service.api.wire.route import (
     name_model,
 )
 from service.artifacts.repository import Target
-from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
+from service.errors import EngineUnavailable, InvalidRequest, ServiceError, UnknownModel
 from service.inference.encoding import EncodeOptions
 from service.models.served import ServedModel
+from service.system.distribution import version
 
 MODEL = f"/v2/models/{MODEL_PARAMETER}"
 VERSIONED = MODEL + "/versions/{version}"
@@ -40,7 +41,55 @@ NOT_METADATA = {
 }
 """Path suffix of other KServe or Triton routes → status; the suffix is not part of a name."""
 
+EXTENSIONS = ("binary_tensor_data", "model_repository")
+"""Supported extensions of the protocol, by Triton's names."""
+
 router = APIRouter(tags=["kserve"])
+
+
+class NotReady(ServiceError):
+    """Error of a service or model that is not ready; the protocol requires 400 … 499."""
+
+    status, title, slug = 400, "Not ready", "not-ready"
+
+
+class ServerMetadata(BaseModel):
+    """Metadata of the service."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+@router.get("/v2")
+async def server() -> ServerMetadata:
+    """Return the service's name and version, and the supported protocol extensions."""
+    return ServerMetadata(name="headscope", version=version(), extensions=[*EXTENSIONS])
+
+
+@router.get("/v2/health/live", response_class=Response)
+@router.head("/v2/health/live", include_in_schema=False)
+async def live() -> Response:
+    """Return 200 while the process answers."""
+    return Response()
+
+
+@router.get("/v2/health/ready", response_class=Response, responses={400: ERRORS[400]}, name="ready")
+@router.head("/v2/health/ready", include_in_schema=False)
+async def service_ready(exchange: ApiExchange) -> Response:
+    """Return 200 if every model computes a real request in every worker."""
+    with not_ready_errors():
+        await exchange.service.readiness.check()
+    return Response()
+
+
+@contextlib.contextmanager
+def not_ready_errors() -> Iterator[None]:
+    """Convert `EngineUnavailable` to the protocol's error."""
+    try:
+        yield
+    except EngineUnavailable as error:
+        raise NotReady(error.detail) from error
 
 
 class TensorMetadata(BaseModel):

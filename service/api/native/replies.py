@@ -88,23 +88,6 @@ class EncodeReply(WarnedReply):
     usage: Usage
 
 
-class LayerDifference(BaseModel):
-    """Difference of a hidden state from PyTorch's."""
-
-    layer: int
-    max_abs_diff: float
-    min_cosine: float
-    atol: float
-    rtol: float
-    passed: bool
-
-
-class HeadDifference(LayerDifference):
-    """Difference of a head's maps from PyTorch's."""
-
-    head: int
-
-
 class TensorDifference(BaseModel):
     """Difference of the pooled unit vectors, or of a task head's outputs, from PyTorch's."""
 
@@ -113,6 +96,18 @@ class TensorDifference(BaseModel):
     atol: float
     rtol: float
     passed: bool
+
+
+class LayerDifference(TensorDifference):
+    """Difference of a hidden state from PyTorch's."""
+
+    layer: int
+
+
+class HeadDifference(LayerDifference):
+    """Difference of a head's maps from PyTorch's."""
+
+    head: int
 
 
 class DecoderDifferences(BaseModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from typing import Any
 
@@ -92,30 +91,6 @@ async def test_pooling_normalising_and_cutting(client: httpx.AsyncClient, poolin
         close(two["pooled"], l2_normalize(vector))
         close(three["pooled"], l2_normalize(vector[:7]))
         assert four["pooled"] == one["pooled"]
-
-
-@pytest.mark.parametrize(
-    ("outputs", "fields"),
-    [
-        (["tokens"], {"embeddings"}),
-        (["pooled"], {"pooled"}),
-        (["pooled", "tokens"], {"embeddings", "pooled"}),
-    ],
-)
-async def test_only_what_was_asked_for(
-    client: httpx.AsyncClient, outputs: list[str], fields: set[str]
-) -> None:
-    for result in await encode(client, inputs=TEXTS, outputs=outputs):
-        assert result.keys() & {"embeddings", "pooled"} == fields
-
-
-async def test_base64_holds_the_same_numbers(client: httpx.AsyncClient) -> None:
-    plain = await encode(client, inputs=TEXTS)
-    packed = await encode(client, inputs=TEXTS, encoding_format="base64")
-    for one, other in zip(plain, packed, strict=True):
-        for name in ("embeddings", "pooled"):
-            numbers = np.asarray(one[name], "<f4")
-            assert base64.b64decode(other[name]) == numbers.tobytes()
 
 
 async def test_one_text_a_list_and_pairs(client: httpx.AsyncClient) -> None:
