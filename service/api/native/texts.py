@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -22,6 +21,7 @@ from service.api.wire.media import Unwritten
 from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element, loaded
 from service.api.wire.replies import warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
+from service.inference.outputs.field import Array, bounds
 from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import Text
@@ -321,26 +321,21 @@ def text_bytes(texts: Sequence[Text]) -> int:
     return TOKEN_BYTES * _tokens(texts) + TEXT_BYTES * count
 
 
-def text_tensors(texts: Sequence[Text]) -> dict[str, NDArray[np.generic]]:
+def text_tensors(texts: Sequence[Text]) -> dict[str, Array]:
     """Return the tensors of all texts and targets in a binary reply."""
-    tensors: dict[str, NDArray[np.generic]] = {
-        "cu_seqlens": _bounds(texts),
-        "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
-        "segment_ids": np.concatenate([text.segments for text in texts]).astype(np.int32),
-        "truncated": np.array([text.truncated for text in texts], np.uint8),
-    }
+    segments = np.concatenate([text.segments for text in texts]).astype(np.int32)
+    tensors = {**_tensors(texts), "segment_ids": segments}
     if targets := targets_of(texts):
-        tensors |= {
-            "target_cu_seqlens": _bounds(targets),
-            "target_token_ids": np.concatenate([own.input_ids for own in targets]).astype(np.int32),
-            "target_truncated": np.array([own.truncated for own in targets], np.uint8),
-        }
+        tensors |= {f"target_{name}": tensor for name, tensor in _tensors(targets).items()}
     return tensors
 
 
-def _bounds(texts: Sequence[Text]) -> NDArray[np.int32]:
-    """Return the start of each text among the tokens of all, and the end of the last, `[B + 1]`."""
-    return np.cumsum([0, *map(_SIZE, texts)]).astype(np.int32)
+def _tensors(texts: Sequence[Text]) -> dict[str, Array]:
+    return {
+        "cu_seqlens": bounds([text.size for text in texts]),
+        "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
+        "truncated": np.array([text.truncated for text in texts], np.uint8),
+    }
 
 
 def metadata(header: Header, texts: Sequence[Text]) -> dict[str, str]:
