@@ -17,7 +17,7 @@ from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
 from model.artifact.integrity import reading, sha256_of
-from model.artifact.sentence import PairTemplate, SentenceConfig
+from model.artifact.sentence import SentenceConfig
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, sizes_of
@@ -116,50 +116,14 @@ class FileTokenizer:
         """Function that returns the model's input ids of a text."""
         added = self.whole.get_added_tokens_decoder().items()
         self.special_ids = frozenset(index for index, token in added if token.special)
-        opening, segment, closing = special_tokens(self.whole)
-        self.opening = [token for token, _ in opening]
-        self.closing = [token for token, _ in closing]
+        encoding = self.whole.encode("a")
+        own = [index for index, mask in enumerate(encoding.special_tokens_mask) if not mask]
+        first, last = (own[0], own[-1] + 1) if own else (1, 1)
+        ids, segments = encoding.ids, encoding.type_ids
+        self.opening, self.closing = ids[:first], ids[last:]
         """Ids of the special tokens before and after a text."""
-        self.segments = [n for _, n in opening], segment, [n for _, n in closing]
+        self.segments = segments[:first], segments[first] if own else 0, segments[last:]
         """Segments of these tokens, and between them the segment of the text itself."""
-
-    def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of token ids, whose name is for error messages."""
-        for token in ids:
-            if not 0 <= token < self.size:
-                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {self.size - 1}")
-        text: str = self.whole.decode(ids, skip_special_tokens=skip_special_tokens)
-        return text
-
-    def in_template(
-        self, template: PairTemplate, pair: tuple[str, str], skipped: tuple[int, int] = (0, 0)
-    ) -> ArrayText:
-        """Return a query and a document in a chat template that adds all special tokens.
-
-        Tokens of the template count as special tokens. A token that begins in the query or the
-        document and ends in the template belongs to the former. Tokens up to the query's last have
-        segment 0. Before excerpts of the query and the document, `skipped` characters are left out.
-        """
-        encoding = encode(self.whole, template.filled(*pair), special_tokens=False)
-        offsets = places_of(encoding.offsets)
-        places = np.zeros_like(offsets)
-        special = np.ones(len(offsets), bool)
-        begin = len(template.before)
-        for text, before in zip(pair, skipped, strict=True):
-            spans = np.clip(offsets - begin, 0, len(text))
-            own = spans[:, 0] < spans[:, 1]
-            places[own] = spans[own] + before
-            special &= ~own
-            begin += len(text) + len(template.between)
-        ids = np.array(self.ids(encoding), np.int64)
-        return ArrayText(
-            tokens=encoding.tokens,
-            input_ids=ids,
-            segment_ids=(offsets[:, 0] >= len(template.before) + len(pair[0])).astype(np.int64),
-            places=places,
-            special_tokens_mask=special.tobytes(),
-            unknown=unknown_of(ids, self.unknown_ids, special.tolist()),
-        )
 
 
 _tokenizers: WeakValueDictionary[str, FileTokenizer] = WeakValueDictionary()
@@ -181,20 +145,6 @@ def shared_tokenizer(path: Path) -> FileTokenizer:
         if sha256_of(path) == content:  # not changed while it was read
             _tokenizers[content] = tokenizer
     return tokenizer
-
-
-def special_tokens(
-    tokenizer: Tokenizer,
-) -> tuple[list[tuple[int, int]], int, list[tuple[int, int]]]:
-    """Return the ids and segments of what a tokenizer adds before a text and after it.
-
-    Between them is the segment of the text itself.
-    """
-    encoding = tokenizer.encode("a")
-    tokens = [*zip(encoding.ids, encoding.type_ids, strict=True)]
-    own = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
-    first, last = (own[0], own[-1] + 1) if own else (1, 1)
-    return tokens[:first], tokens[own[0]][1] if own else 0, tokens[last:]
 
 
 class TextTokenizer:
@@ -304,7 +254,13 @@ class TextTokenizer:
             Unprocessable: an id is not in the vocabulary.
 
         """
-        return self._source.decode(name, given.ids, skip_special_tokens=skip_special_tokens)
+        size = self._source.size
+        for token in given.ids:
+            if not 0 <= token < size:
+                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
+        whole = self._source.whole
+        text: str = whole.decode(given.ids, skip_special_tokens=skip_special_tokens)
+        return text
 
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """Return the token of each id; None for an id without a token."""
@@ -486,18 +442,43 @@ class TextTokenizer:
         return _within(limit, text, name)
 
     def _in_template(self, name: str, given: tuple[str, str], options: Options) -> Text:
-        """Tokenise a pair in the chat template of a prompt."""
-        default = self._sentence.default_prompt_name or ""
-        prompt_name = default if options.prompt_name is None else options.prompt_name
-        template, limit = self._sentence.pair_templates[prompt_name], self.limit(options)
-        if not options.truncate:
-            return _within(limit, self._source.in_template(template, given), name)
-        pair = Truncator(self._source.whole, limit, options.direction).pair_excerpt(*given, name)
-        skipped = (0, 0)
-        if options.direction == "left":
-            skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
-        text = self._source.in_template(template, pair, skipped)
-        return shortened(text, limit, options.direction)
+        """Return a query and a document in the chat template of a prompt.
+
+        The template adds all special tokens, and its tokens count as special tokens. A token that
+        begins in the query or the document and ends in the template belongs to the former. Tokens
+        up to the query's last have segment 0.
+        """
+        source, limit, prompt_name = self._source, self.limit(options), options.prompt_name
+        if prompt_name is None:
+            prompt_name = self._sentence.default_prompt_name or ""
+        template, pair, skipped = self._sentence.pair_templates[prompt_name], given, (0, 0)
+        if options.truncate:
+            pair = Truncator(source.whole, limit, options.direction).pair_excerpt(*given, name)
+            if options.direction == "left":
+                skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
+        encoding = encode(source.whole, template.filled(*pair), special_tokens=False)
+        offsets = places_of(encoding.offsets)
+        places = np.zeros_like(offsets)
+        special = np.ones(len(offsets), bool)
+        begin = len(template.before)
+        for part, before in zip(pair, skipped, strict=True):
+            spans = np.clip(offsets - begin, 0, len(part))
+            own = spans[:, 0] < spans[:, 1]
+            places[own] = spans[own] + before
+            special &= ~own
+            begin += len(part) + len(template.between)
+        ids = np.array(source.ids(encoding), np.int64)
+        text = ArrayText(
+            tokens=encoding.tokens,
+            input_ids=ids,
+            segment_ids=(offsets[:, 0] >= len(template.before) + len(pair[0])).astype(np.int64),
+            places=places,
+            special_tokens_mask=special.tobytes(),
+            unknown=unknown_of(ids, source.unknown_ids, special.tolist()),
+        )
+        if options.truncate:
+            return shortened(text, limit, options.direction)
+        return _within(limit, text, name)
 
     def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is to be cut or windowed."""

@@ -12,6 +12,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.sentence import SentenceConfig
 from model.config.encoder import EncoderConfig
 from model.tokenization.tokenizer import load_tokenizer
 from service.errors import (
@@ -30,7 +31,8 @@ from service.inference.tokenization.backlog import (
 )
 from service.inference.tokenization.inputs import Picture, TokenIds, characters
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
-from service.inference.tokenization.tokenizer import FileTokenizer, Limits, Options, TextTokenizer
+from service.inference.tokenization.text import Text
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.call import Call
 from tests.model.texts import TEXTS
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
@@ -292,18 +294,26 @@ def reference(small_checkpoint: Path) -> Any:
     return AutoTokenizer.from_pretrained(small_checkpoint)
 
 
+def as_given(path: Path, ids: Sequence[int], most: int | None = None, side: Any = "right") -> Text:
+    limits = Limits(most or 10**6, 10**6)
+    own = TextTokenizer(path, SentenceConfig(max_length=512), limits)
+    options = Options(most is not None, side, naming="input[3]", ids_as_given=True)
+    (found,) = own.tokenize([TokenIds(tuple(ids))], options)
+    return found
+
+
 @pytest.fixture(scope="module")
-def reader(artifact: Artifact) -> FileTokenizer:
-    return FileTokenizer(artifact.path(TOKENIZER))
+def path(artifact: Artifact) -> Path:
+    return artifact.path(TOKENIZER)
 
 
 @pytest.mark.parametrize("special", [True, False])
 def test_ids_with_and_without_special_tokens_are_the_same_text(
-    reference: Any, reader: FileTokenizer, special: bool
+    reference: Any, path: Path, special: bool
 ) -> None:
     given = reference(TEXT, add_special_tokens=special)["input_ids"]
     whole = reference(TEXT, return_special_tokens_mask=True)
-    found = reader.complete("input[0]", given, None, "right")
+    found = as_given(path, given)
     assert found.input_ids.tolist() == whole["input_ids"]
     assert found.segment_ids.tolist() == whole["token_type_ids"]
     assert list(found.special_tokens_mask) == whole["special_tokens_mask"]
@@ -317,17 +327,17 @@ def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) 
     folder = write_tokenizer_folder(tmp_path, name)
     config = EncoderConfig.model_construct(vocab_size=VOCAB_SIZE)
     load_tokenizer(folder, config, lowercase=False).save(str(path := tmp_path / "ours.json"))
-    reader, reference = FileTokenizer(path), AutoTokenizer.from_pretrained(folder)
+    reference = AutoTokenizer.from_pretrained(folder)
     around, unknown = set(reference("")["input_ids"]), 0
     for text in TEXTS:
         expected = reference(text)["input_ids"]
-        assert reader.complete("input[0]", expected, None, "right").input_ids.tolist() == expected
+        assert as_given(path, expected).input_ids.tolist() == expected
         bare = reference(text, add_special_tokens=False)["input_ids"]
         if around.isdisjoint(bare):
-            assert reader.complete("input[0]", bare, None, "right").input_ids.tolist() == expected
+            assert as_given(path, bare).input_ids.tolist() == expected
         else:  # the text spells a special token out
             with pytest.raises(Unprocessable, match="some special tokens of the model and not all"):
-                reader.complete("input[0]", bare, None, "right")
+                as_given(path, bare)
         unknown += reference.unk_token_id in expected
     assert unknown > 5 or name in BYTE_LEVEL
 
@@ -335,26 +345,24 @@ def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) 
 @pytest.mark.parametrize("direction", ["right", "left"])
 @pytest.mark.parametrize("most", [2, 3, 6, 7, 100])
 def test_truncation_is_that_of_the_tokenizer(
-    reference: Any, reader: FileTokenizer, direction: Any, most: int
+    reference: Any, path: Path, direction: Any, most: int
 ) -> None:
     given = reference(TEXT)["input_ids"]
     reference.truncation_side = direction
     expected = reference(TEXT, truncation=True, max_length=most)["input_ids"]
-    found = reader.complete("input[0]", given, most, direction)
+    found = as_given(path, given, most, direction)
     assert (found.input_ids.tolist(), found.truncated) == (expected, len(expected) < len(given))
 
 
 @pytest.mark.parametrize("given", [[101, 7592], [7592, 102], [7592, 101, 7592], [102, 7592, 101]])
-def test_some_of_the_special_tokens_are_refused(reader: FileTokenizer, given: list[int]) -> None:
+def test_some_of_the_special_tokens_are_refused(path: Path, given: list[int]) -> None:
     with pytest.raises(Unprocessable, match=r"input\[3\]: .* begin them with \[101\] .*\[102\]"):
-        reader.complete("input[3]", given, None, "right")
+        as_given(path, given)
 
 
-def test_a_pair_keeps_the_special_token_between_its_texts(
-    reference: Any, reader: FileTokenizer
-) -> None:
+def test_a_pair_keeps_the_special_token_between_its_texts(reference: Any, path: Path) -> None:
     given = reference("a", "b")["input_ids"]
-    assert reader.complete("input[0]", given, None, "right").input_ids.tolist() == given
+    assert as_given(path, given).input_ids.tolist() == given
 
 
 def test_a_tokenizer_without_special_tokens_adds_none(tmp_path: Path) -> None:
@@ -362,5 +370,4 @@ def test_a_tokenizer_without_special_tokens_adds_none(tmp_path: Path) -> None:
     tokenizer.post_processor = None
     tokenizer.save(str(path := tmp_path / TOKENIZER))
     ids = tokenizer.encode("the water").ids
-    reader = FileTokenizer(path)
-    assert reader.complete("input[0]", ids, None, "right").input_ids.tolist() == ids
+    assert as_given(path, ids).input_ids.tolist() == ids

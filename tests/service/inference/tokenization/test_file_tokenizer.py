@@ -32,7 +32,6 @@ from service.inference.tokenization.tokenizer import (
     Options,
     TextTokenizer,
     shared_tokenizer,
-    special_tokens,
 )
 from service.system.distribution import install_command
 from tests.model.checkpoints import TINY
@@ -140,15 +139,15 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_what_closes_a_text_is_found_with_or_without_what_opens_it(
-    template: str, closing: list[str]
+    template: str, closing: list[str], tmp_path: Path
 ) -> None:
     """BERT's, T5's and Marian's, an encoder's without an end, and mBART's."""
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.add_special_tokens(["[CLS]", "[SEP]", "<|end|>"])
     ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]", "<|end|>")]
     tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
-    _, _, found = special_tokens(tokenizer)
-    assert [tokenizer.id_to_token(token) for token, _ in found] == closing
+    tokenizer.save(str(path := tmp_path / TOKENIZER))
+    assert [tokenizer.id_to_token(token) for token in FileTokenizer(path).closing] == closing
 
 
 def test_files_of_the_same_content_share_a_tokenizer_while_it_is_used(
