@@ -327,10 +327,6 @@ async def _answer(
     return PartsResponse([pieces()], JSON, timings)
 
 
-MAX_TOKENS_PER_DOC = 4096
-"""Default number of tokens of a document that are ranked."""
-
-
 class RankRequest(LenientRequest):
     """Request of `POST /v2/rerank`, and base of the `POST /v1/rerank` request."""
 
@@ -338,7 +334,7 @@ class RankRequest(LenientRequest):
     documents: Documents
     top_n: int | None = Field(None, ge=1, description="Maximum number of results; all when null.")
     max_tokens_per_doc: int = Field(
-        MAX_TOKENS_PER_DOC,
+        4096,
         ge=1,
         description="Tokens after which a document is cut, if the model takes as many.",
     )

@@ -20,18 +20,16 @@ from service.inference.ranking.ranker import Ranker, order_of
 from service.inference.ranking.scorers import SeparateScorer
 from service.inference.tasks.task_heads import sigmoid
 from service.inference.timings import Timings
-from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.call import Call
 
-NAMING = "documents[{}]"
 CHARACTER_TOKENS = 4
 """Maximum tokens of a character: its bytes in UTF-8."""
 RANK_BYTES = 88
 """Predicted bytes of a document's rank in JSON, without the document."""
 PREDICTION_BYTES = 40
 """Predicted bytes of a label's score in JSON, without the label."""
-_ALONE = Options(truncate=True, naming=NAMING)
+_ALONE = Options(truncate=True, naming="documents[{}]")
 
 
 def _documents(value: object) -> list[str]:
@@ -76,17 +74,14 @@ async def shortened(
     prepared = await inference.prepare(documents, _ALONE, caller, "encode")
 
     def cut() -> list[str]:
-        pairs = zip(documents, prepared.texts, strict=True)
-        return [first_tokens(document, text, max_tokens) for document, text in pairs]
+        texts = []
+        for document, text in zip(documents, prepared.texts, strict=True):
+            tokens = zip(text.offsets, text.special_tokens_mask, strict=True)
+            ends = [end for (_, end), special in tokens if not special]
+            texts.append(document[: ends[max_tokens - 1]] if len(ends) > max_tokens else document)
+        return texts
 
     return await asyncio.to_thread(cut)
-
-
-def first_tokens(document: str, tokenized: Text, count: int) -> str:
-    """Return a document up to the end of its first `count` tokens, special tokens not counted."""
-    pairs = zip(tokenized.offsets, tokenized.special_tokens_mask, strict=True)
-    ends = [end for (_, end), special in pairs if not special]
-    return document[: ends[count - 1]] if len(ends) > count else document
 
 
 MAX_WEIGHT = 1e6

@@ -29,6 +29,7 @@ from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.outputs.sparse import WEIGHT_BYTES, SparseVector
 from service.inference.tasks.task_heads import required_task
 from service.inference.timings import Timings
+from service.inference.tokenization.tokenizer import Options
 from service.scheduler.lanes import LaneName
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
@@ -43,6 +44,12 @@ class InputsRequest(TeiRequest):
     prompt_name: str | None = Field(
         None, description="Name of a prompt in the checkpoint's configuration."
     )
+
+    def reading(self, exchange: ApiExchange) -> Options:
+        """Check the model and the inputs, and return the options of their tokenisation."""
+        self.check_model(exchange.model.inference)
+        check_given(self.inputs, "inputs")
+        return self.options(exchange, self.prompt_name)
 
 
 class EmbedAllRequest(InputsRequest):
@@ -65,9 +72,7 @@ class EmbedRequest(EmbedAllRequest):
 @router.post("/embed", response_model=None, responses={200: {"model": list[list[float]]}, **ERRORS})
 async def embed_texts(body: EmbedRequest, exchange: ApiExchange) -> Response:
     """Return a list with a vector of each text, also for a single text."""
-    body.check_model(exchange.model.inference)
-    check_given(body.inputs, "inputs")
-    options = body.options(exchange, body.prompt_name)
+    options = body.reading(exchange)
     wanted = Embedding(body.inputs, options, body.dimensions, body.normalize)
     return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
 
@@ -79,9 +84,7 @@ async def embed_texts(body: EmbedRequest, exchange: ApiExchange) -> Response:
 )
 async def embed_tokens(body: EmbedAllRequest, exchange: ApiExchange) -> Response:
     """Return the last hidden state of each token of each text, including special tokens."""
-    body.check_model(exchange.model.inference)
-    check_given(body.inputs, "inputs")
-    wanted = Embedding(body.inputs, body.options(exchange, body.prompt_name), tokens=True)
+    wanted = Embedding(body.inputs, body.reading(exchange), tokens=True)
     return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
 
 
@@ -138,7 +141,6 @@ async def _sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
     reserved.
     """
     inference = exchange.model.inference
-    required_task(inference.manifest, SPARSE_KINDS, _SPARSE_ENCODER)
     prepared = await _prepare(body, exchange, "encode")
     plan = inference.plan(EncodeOptions(("sparse",)))
     hold(exchange, plan.nbytes(prepared.texts, WEIGHT_BYTES))
@@ -149,7 +151,6 @@ async def _sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
 
 async def _bm42(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
     inference = exchange.model.inference
-    check_word_pieces(inference)
     prepared = await _prepare(body, exchange, "attention")
     tokens = sum(len(text.input_ids) for text in prepared.texts)
     check_size(exchange, VALUE_BYTES * tokens, FEWER_TEXTS)
@@ -161,10 +162,8 @@ async def _bm42(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
 async def _prepare(
     body: EmbedSparseRequest, exchange: ApiExchange, lane: LaneName
 ) -> PreparedTexts:
-    check_given(body.inputs, "inputs")
-    inference, caller = exchange.model.inference, caller_of(exchange)
-    options = body.options(exchange, body.prompt_name)
-    return await inference.prepare(body.inputs, options, caller, lane)
+    options, caller = body.reading(exchange), caller_of(exchange)
+    return await exchange.model.inference.prepare(body.inputs, options, caller, lane)
 
 
 def values(vectors: Sequence[SparseVector]) -> list[list[dict[str, object]]]:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from service.engines.contract import Floats
+from service.inference.tasks.task_heads import softmax
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import TextTokenizer
 
@@ -62,7 +63,7 @@ def spans(labelled: TokenLabels, grouping: Grouping, tokenizer: TextTokenizer) -
         tokenizer: tokenizer of the texts, which knows the tokens that continue a word.
 
     """
-    shares, offsets = _softmax(labelled.logits), labelled.tokens.offsets
+    shares, offsets = softmax(labelled.logits), labelled.tokens.offsets
     kept = [i for i, special in enumerate(labelled.tokens.special_tokens_mask) if not special]
     if grouping.aggregation in ("none", "simple"):
         scores = labelled.logits if grouping.raw else shares
@@ -78,11 +79,6 @@ def spans(labelled: TokenLabels, grouping: Grouping, tokenizer: TextTokenizer) -
             units.append(Span(share[surest], grouping.labels[surest], start, end))
     merged = units if grouping.aggregation == "none" else _joined(units)
     return [span for span in merged if span.label not in IGNORED]
-
-
-def _softmax(logits: Floats) -> Floats:
-    above: Floats = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return above / above.sum(axis=-1, keepdims=True)
 
 
 def _words(tokens: Iterable[int], continuing: Sequence[bool]) -> list[list[int]]:
