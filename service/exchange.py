@@ -60,7 +60,7 @@ class Exchange(Generic[Service, Model]):
         self.reservation = reservation
         """Memory of the request; released once the request is answered."""
         self.began = self.received = time.monotonic()
-        """`time.monotonic()` when the head was complete, and when the body was."""
+        """`time.monotonic()` when the head was complete, and when the body was, or the head."""
         self.replied = self.ended = 0.0
         """`time.monotonic()` when the reply began, and when the request ended; 0 until then."""
         self.route = ""
@@ -90,11 +90,6 @@ class Exchange(Generic[Service, Model]):
         self._send = send
         self._whole: Callable[..., bool] | None = getattr(send, "whole", None)
         """Function of the server that writes a whole reply; see `WholeReplySend`."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the body was complete; until then, since the head was complete."""
-        return time.monotonic() - self.received
 
     @property
     def method(self) -> str:

@@ -63,12 +63,6 @@ class ImageHosts:
         return is_public(ip_address(address)) or self.allow(scheme, address, port)
 
 
-@functools.lru_cache(maxsize=8)
-def image_hosts(setting: str) -> ImageHosts:
-    """Return the hosts of a setting, which is parsed once."""
-    return ImageHosts(setting)
-
-
 def is_public(address: Address) -> bool:
     """Return whether an address is of the public internet, also where it contains another one."""
     return all(each.is_global and not each.is_multicast for each in (address, *_inner(address)))

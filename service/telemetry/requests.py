@@ -81,7 +81,8 @@ class HttpMetrics:
     def answered(self, exchange: Exchange[Any, Any]) -> None:
         """Note a reply; an interrupted reply counts with the bytes that were sent."""
         route, status, ratio = self.route_of(exchange.scope), exchange.status, None
-        seconds, sent, request_id = exchange.seconds, exchange.sent_bytes, exchange.request_id
+        sent, request_id = exchange.sent_bytes, exchange.request_id
+        seconds = time.monotonic() - exchange.received
         replies = self._replies.get(route)
         if replies is None:
             replies = self._replies[route] = self._registry.notes(partial(self._count, route))

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import ApiExchange, deadline_of
 from service.errors import Unprocessable
-from service.http.image_fetch import FetchLimits, fetch, image_hosts
+from service.http.image_fetch import FetchLimits, ImageHosts, fetch
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
 
@@ -193,7 +193,7 @@ async def _fetched(pictures: Sequence[GivenPicture], exchange: ApiExchange) -> d
             f"{pictures[0].field} is an address, and this service fetches no pictures "
             "(--image-hosts): send the file in base64"
         )
-    hosts, seconds = image_hosts(settings.image_hosts), settings.image_timeout_seconds
+    hosts, seconds = ImageHosts(settings.image_hosts), settings.image_timeout_seconds
     limits = FetchLimits(settings.max_image_bytes, seconds, deadline_of(exchange))
     files = await together(
         [fetch(one.source, one.field, hosts, limits, client, reservation) for one in pictures]

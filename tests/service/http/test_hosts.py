@@ -10,8 +10,8 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.errors import MisdirectedRequest
-from service.http.admission import AllowedHosts, allowed_hosts, is_loopback
-from tests.service.harness import CONFIG, assert_problem, listening, serving
+from service.http.admission import Admission, AllowedHosts, allowed_hosts, is_loopback
+from tests.service.harness import CONFIG, assert_problem, exchange, listening, serving
 from tests.service.http.wire import CLOSE, refusal, replies
 
 OWN = ["localhost", "127.0.0.1", "[::1]"]
@@ -159,3 +159,12 @@ def test_over_a_socket(artifact: Artifact) -> None:
             assert status == 421, head
         upload = b"POST /encode HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 9\r\n\r\n"
         assert refusal(port, upload)["type"] == "/problems/misdirected"
+
+
+@pytest.mark.parametrize(("client", "name"), [(("192.0.2.7", 80), "192.0.2.7"), (None, "")])
+def test_without_hosts_and_keys_everybody_is_an_address(
+    client: tuple[str, int] | None, name: str
+) -> None:
+    found = exchange(path="/info", headers=[(b"host", b"evil.example")], client=client)
+    Admission(None, None).admit(found)
+    assert (found.client, found.key) == (name, "")
