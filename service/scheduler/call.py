@@ -127,6 +127,7 @@ class PendingCalls:
 
         Clients with pending work get equal shares, and so do the requests of one client.
         """
+        self.open = [item for item in self.open if item[1].tokens]
         left = [(call.client, work.tokens) for call, work in self.open]
         return round(_before(left, client, tokens))
 
