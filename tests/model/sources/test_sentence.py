@@ -15,20 +15,25 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from torch import nn
+from transformers import T5Config, T5EncoderModel
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.errors import ConfigError
 from model.export.module_tensors import module_tensors
+from model.families.registry import read_decoder_config
 from model.numerics.batch import pack
 from model.numerics.pooling import pool
 from model.packing import PackedBatch
 from model.sources.files import transformer_folder
+from model.sources.recognition import check_recognised
 from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
+from tests.model.families.parity import randomized
 from tests.model.sentences import modules_of, write_modules
+from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 
 POSITIONS = 40
 """Size of the tiny checkpoint's position table."""
@@ -376,3 +381,20 @@ def test_modules_whose_sizes_do_not_fit_are_refused(folder: Path) -> None:
     edit_json(folder / "2_LayerNorm" / "config.json", dimension=13)
     with pytest.raises(ConfigError, match=r"do not fit one another: pooling gives 12 features$"):
         read(folder)
+
+
+def test_sentence_t5_has_the_vectors_of_sentence_transformers(tmp_path: Path) -> None:
+    """Ni et al. 2022, https://arxiv.org/abs/2108.08877: an encoder without its decoder."""
+    checkpoint = write_tokenizer_folder(tmp_path / "t5", "T5Tokenizer")
+    config = T5Config(
+        vocab_size=VOCAB_SIZE, d_model=HIDDEN, d_kv=5, d_ff=20, num_layers=2, num_heads=2
+    )
+    torch.manual_seed(0)
+    randomized(T5EncoderModel(config)).save_pretrained(checkpoint)
+    dense = random(Dense(HIDDEN, 8, bias=False, activation_function=nn.Identity()))
+    modules = (Pooling(HIDDEN, "mean"), dense, Normalize())
+    folder = save(checkpoint, tmp_path / "saved", *modules, max_seq_length=20)
+    check_recognised(folder)
+    assert read_decoder_config(transformer_folder(folder)) is None
+    assert read(folder).pooling == "mean"
+    assert_equals_sentence_transformers(folder, "a prompt: ")
