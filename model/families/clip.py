@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class TextKeys(BaseModel):
     """Keys of `config.json` that the text towers of CLIP and SigLIP share."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     vocab_size: int = Field(gt=0)
     hidden_size: int = Field(gt=0)

@@ -16,7 +16,7 @@ from model.families.keys import PaddingId
 class DistilBertConfig(BaseModel):
     """DistilBERT's keys of `config.json`, with transformers' defaults."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     model_type: Literal["distilbert"]
     vocab_size: int = 30522

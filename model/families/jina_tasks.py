@@ -27,7 +27,7 @@ JINA_V3 = "jina_embeddings_v3"
 class PeftConfig(BaseModel):
     """Keys of PEFT's `adapter_config.json`; values that would change the computation are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     peft_type: Literal["LORA"]
     r: int = Field(gt=0)

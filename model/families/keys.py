@@ -26,7 +26,7 @@ class SharedKeys(BaseModel):
     unsupported way are errors. `attention_score` and `attention_normalizer` are Headscope's own.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     vocab_size: int = Field(gt=0)
     hidden_size: int = Field(gt=0)
@@ -64,7 +64,7 @@ class SharedKeys(BaseModel):
 class EncoderDecoderKeys(BaseModel):
     """Keys that distinguish an encoder–decoder from one half of it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     architectures: tuple[str, ...] | None = None
     is_encoder_decoder: bool = True
