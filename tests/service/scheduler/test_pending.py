@@ -60,7 +60,9 @@ async def test_an_estimate_is_counted_until_its_texts_are_queued_or_its_request_
         assert lane.estimates.tokens == 180
         first.correct_estimate(100)
         assert lane.estimates.tokens == 160, "the estimate is exact once the texts are tokenised"
-        await ask(batcher, "encode", 60, 40, call=first)
+        await ask(batcher, "encode", 60, call=first)
+        assert lane.estimates.tokens == 40 + 60
+        await batcher.submit("encode", [text(40)], first, resumed=True)
         assert lane.estimates.tokens == 60
         assert other.reservation
         other.reservation.release()
