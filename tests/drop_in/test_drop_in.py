@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from service.api.kserve.models import EXTENSIONS
-from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
+from service.api.kserve.outputs import TENSORS
 from tests.drop_in.conftest import (
     EMBEDDER,
     FILES,
@@ -119,7 +119,8 @@ def test_tritonclient_reads_heads_in_both_forms(served: Served) -> None:
     found = served.run("triton_client")
     assert found["ready"] == [True] * 5
     assert found["extensions"] == list(EXTENSIONS)
-    assert found["outputs"] == [name for name in DATATYPES if name not in HEAD_VECTORS]
+    of_task_heads = ("sparse", "multivector")
+    assert found["outputs"] == [name for name in TENSORS if not name.startswith(of_task_heads)]
     asked = {"model": EMBEDDER, "inputs": TEXTS}
     maps = served.ask("/attention", **asked, layers=[1], heads=[0, 1])["results"]
     tokens = served.ask("/encode", **asked, outputs=["tokens"])["results"]

@@ -12,10 +12,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+
+class PillowImage(Protocol):
+    """Image of Pillow, which this package does not require."""
+
+    @property
+    def mode(self) -> str:
+        """Kind of its pixels, such as `RGB`."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+
+    def save(self, fp: Any, format: str | None = None) -> None:  # noqa: A002 - Pillow's name
+        """Write the image to a file."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +49,11 @@ class Picture:
         return {"image": base64.b64encode(self.data).decode("ascii")}
 
 
-PictureLike: TypeAlias = "os.PathLike[str] | bytes | Image"
+PictureLike: TypeAlias = os.PathLike[str] | bytes | PillowImage
 """Picture of a caller; a string is a text, never a path."""
 Text: TypeAlias = str | Sequence[str]
 """Text, or pair of texts."""
-Given: TypeAlias = "Text | PictureLike"
+Given: TypeAlias = Text | PictureLike
 """Input of a call that takes pictures."""
 Inputs: TypeAlias = "Given | Sequence[Given]"
 Side: TypeAlias = "str | PictureLike"
