@@ -210,15 +210,15 @@ class Lane(FairQueue):
         end += rest
         if end <= left:
             return
+        late = (end - left) / self.margin.factor  # work ahead is computed at the pace itself
         self.margin.relax()
         if not self.queued_tokens and ahead == needed:  # no batch comes to correct the forecasts
             self.text_pace.relax()
             self.map_pace.relax()
             self.batch_seconds *= 1 - RELAXING
-        late = end - left
         if rest:
             rate = ahead / rest
-            most = ahead - late * rate
+            most = ahead - (end - left) * rate
             late = self.pending.seconds_until_room(call.client, needed, most, rate, now)
         why = f"it would take about {end:.1f} s, and {left:.1f} s are left of its time"
         raise refusal("deadline", why, late)

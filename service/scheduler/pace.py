@@ -60,10 +60,17 @@ class Pace:
         weight = max(WEIGHT, 1 / size.batches)
         size.tokens += weight * (tokens - size.tokens)
         size.seconds += weight * (seconds - size.seconds)
-        self._points, self._predicted, longest = [], {}, 0.0
+        # more tokens never take less: isotonic regression by pooling adjacent violators
+        pools: list[tuple[list[float], float, float]] = []
         for _, mean in sorted(self._sizes.items()):
-            longest = max(longest, mean.seconds)  # more tokens never take less
-            self._points.append((mean.tokens, longest))
+            sizes, pooled, number = [mean.tokens], mean.seconds, min(mean.batches, 1 / WEIGHT)
+            while pools and pools[-1][1] > pooled:
+                fewer, longer, more = pools.pop()
+                pooled = (pooled * number + longer * more) / (number + more)
+                sizes, number = fewer + sizes, number + more
+            pools.append((sizes, pooled, number))
+        self._points = [(one, pooled) for sizes, pooled, _ in pools for one in sizes]
+        self._predicted = {}
 
     def relax(self) -> None:
         """Reduce all predictions a little, as no batch comes to correct them."""

@@ -200,6 +200,16 @@ async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
         assert lane.text_pace.predict(64) < 20  # and what it took has mended it
 
 
+async def test_uncertainty_does_not_delay_a_retry() -> None:
+    """The margin makes a promise safe; the work ahead is still computed at the mean pace."""
+    with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, _):
+        lane = batcher.lanes["encode"]
+        lane.text_pace, lane.margin.factor = tenth_a_token(), 3.0
+        with pytest.raises(Overloaded, match=r"19\.\d s, and \d\.\d s are left") as refused:
+            await ask(batcher, "encode", 64, call=Call(finish_by=time.monotonic() + 4.2))
+        assert 5 <= (refused.value.retry_after_seconds or 0) <= 10  # 15 s at a third of them
+
+
 async def test_a_queue_that_stands_is_cut_to_twice_its_target(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

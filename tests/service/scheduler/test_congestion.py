@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 
 from service.scheduler.pace import INTERVAL_SECONDS, LARGEST_RATIO, Congestion, Margin, Pace
 
@@ -71,6 +72,14 @@ def test_a_batch_that_is_nearly_full_teaches_what_a_full_one_takes() -> None:
     """Else what was measured at start stands, as no other batch has exactly that many tokens."""
     pace = pace_after((128, 0.1), (512, 0.9), *[(484, 0.4)] * 40)
     assert pace.predict(512) == pytest.approx(0.4, rel=0.1)
+
+
+def test_one_slow_small_batch_does_not_slow_all_full_ones() -> None:
+    pace = pace_after((1, 0.05), *[(512, 0.01)] * 40)
+    assert pace.predict(512) == pytest.approx((0.05 + 10 * 0.01) / 11)
+    expected = isotonic_regression([0.05, 0.02, 0.03], weights=[1, 10, 10]).x
+    pace = pace_after((1, 0.05), *[(64, 0.02)] * 10, *[(512, 0.03)] * 10)
+    assert [pace.predict(size) for size in (1, 64, 512)] == pytest.approx(expected)
 
 
 def test_it_follows_a_machine_that_slows_down() -> None:
