@@ -327,7 +327,7 @@ async def _answer(
     return PartsResponse([pieces()], JSON, timings)
 
 
-class RankRequest(LenientRequest):
+class CohereRankRequest(LenientRequest):
     """Request of `POST /v2/rerank`, and base of the `POST /v1/rerank` request."""
 
     query: str
@@ -378,7 +378,7 @@ class RerankReply(BaseModel):
     meta: Meta
 
 
-async def rerank(body: RankRequest, exchange: ApiExchange) -> Response:
+async def rerank(body: CohereRankRequest, exchange: ApiExchange) -> Response:
     """Rank the documents, the most relevant to the query first; long documents are cut."""
     ranking = await body.ranking(exchange, documents=False)
 
@@ -392,7 +392,7 @@ async def rerank(body: RankRequest, exchange: ApiExchange) -> Response:
     return await json_reply(exchange, content, ranking.timings)
 
 
-class JinaRerankRequest(RankRequest):
+class JinaRerankRequest(CohereRankRequest):
     """Request body of `POST /v1/rerank`."""
 
     return_documents: bool = Field(True, description="Whether each result includes its document.")

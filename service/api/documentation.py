@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib.util
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ async def openapi_document(request: Request) -> Response:
         if isinstance(route, JsonRoute):
             route.build_schemas()
             await asyncio.sleep(0)
-    return JSONResponse(await asyncio.to_thread(app.openapi))
+    return await asyncio.to_thread(lambda: JSONResponse(app.openapi()))
 
 
 router.add_route("/openapi.json", openapi_document, include_in_schema=False)
@@ -103,9 +104,14 @@ def describe(app: FastAPI, *, keys: bool) -> None:
         keys: whether every route except the probes requires an API key.
 
     """
+    generating = threading.Lock()
+
+    def openapi() -> dict[str, Any]:
+        with generating:  # FastAPI's suppression of warnings is not safe between threads
+            return generated()
 
     @functools.cache
-    def openapi() -> dict[str, Any]:
+    def generated() -> dict[str, Any]:
         routes = [one.documented() if isinstance(one, JsonRoute) else one for one in app.routes]
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=routes

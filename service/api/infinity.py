@@ -296,7 +296,7 @@ class InfinityEmbeddingsRequest(InfinityRequest):
             )
 
 
-class EmbeddingsReply(InfinityReply):
+class InfinityEmbeddingsReply(InfinityReply):
     """Vectors in the order of the request."""
 
     object: Literal["list"] = "list"
@@ -304,7 +304,9 @@ class EmbeddingsReply(InfinityReply):
 
 
 @router.post(
-    "/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **ERRORS}
+    "/embeddings",
+    response_model=None,
+    responses={200: {"model": InfinityEmbeddingsReply}, **ERRORS},
 )
 async def embeddings(body: InfinityEmbeddingsRequest, exchange: ApiExchange) -> Response:
     """Return a unit vector of each text or picture, or its first `dimensions` features."""

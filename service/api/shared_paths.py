@@ -52,7 +52,7 @@ async def rerank(
     },
 )
 async def rerank_v2(
-    body: cohere.RankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
+    body: cohere.CohereRankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
 ) -> Response:
     """Rank the documents, the most relevant to the query first; long documents are cut.
 

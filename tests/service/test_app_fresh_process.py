@@ -1,4 +1,4 @@
-"""A service that answers in a process of its own has loaded neither torch nor transformers."""
+"""A service that answers in a process of its own has loaded and built nothing that it can spare."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ import asyncio, sys
 from pathlib import Path
 import httpx
 from model.artifact.manifest import load_artifact
+from service.api.native.rank import RankRequest
 from service.app import create_app
 from service.settings import Settings
 
@@ -42,6 +43,12 @@ async def main():
             assert len(response.json()["results"]) == 2
         assert (await client.get("/health/ready")).status_code == 200
         assert (await client.get("/metrics")).status_code == 200
+        assert not RankRequest.__pydantic_complete__, "no request needed its schema"
+        documents = await asyncio.gather(*[client.get("/openapi.json") for _ in range(3)])
+        assert len({document.text for document in documents}) == 1
+        schemas = documents[0].json()["components"]["schemas"]
+        assert "RankRequest" in schemas
+        assert not [name for name in schemas if "__" in name], "two schemas of one name"
 
 asyncio.run(main())
 print(*sorted({name.partition(".")[0] for name in sys.modules}))

@@ -38,7 +38,7 @@ REQUESTS = {
     "AttentionRequest": fields.AttentionFields,
     "HeadScoresRequest": fields.HeadScoresFields,
     "ExplainRequest": fields.ExplainFields,
-    "service__api__native__rank__RankRequest": fields.RankingFields,
+    "RankRequest": fields.RankingFields,
     "VerifyRequest": fields.VerifyFields,
     "PredictRequest": fields.PredictFields,
     "RerankRequest": fields.RerankFields,

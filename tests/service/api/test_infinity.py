@@ -332,7 +332,7 @@ OURS = {
     "_OpenAIEmbeddingInput_Text": "InfinityEmbeddingsRequest",
     "RerankInput": "InfinityRerankRequest",
     "ClassifyInput": "ClassifyRequest",
-    "OpenAIEmbeddingResult": "EmbeddingsReply",
+    "OpenAIEmbeddingResult": "InfinityEmbeddingsReply",
     "ReRankResult": "InfinityRerankReply",
     "ClassifyResult": "ClassifyReply",
     "OpenAIModelInfo": "InfinityModels",
@@ -407,7 +407,7 @@ def test_every_field_is_taken_and_given(
 def test_items_of_replies(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """The items of `data` have the same fields."""
     for their_name, our_name in (
-        ("OpenAIEmbeddingResult", "EmbeddingsReply"),
+        ("OpenAIEmbeddingResult", "InfinityEmbeddingsReply"),
         ("ClassifyResult", "ClassifyReply"),
         ("OpenAIModelInfo", "InfinityModels"),
     ):
