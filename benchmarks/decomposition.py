@@ -23,8 +23,7 @@ from service.engines.onnx import OnnxEngine
 from service.inference.explanation.decomposition import DecomposedText, TextDecomposition
 from service.inference.timings import Timings
 from service.inference.tokenization.text import ArrayText, places_of
-from service.scheduler.dispatch import Observer
-from service.scheduler.lanes import BatchLimits
+from service.scheduler.lanes import BatchLimits, Observer
 from service.scheduler.scheduler import Scheduler
 
 

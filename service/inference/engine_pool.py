@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from service.engines.contract import Engine
 from service.errors import EngineNotInstalled, EngineUnavailable
-from service.scheduler.dispatch import Inspect, Observer
-from service.scheduler.lanes import BatchLimits
+from service.scheduler.lanes import BatchLimits, Observer
+from service.scheduler.outputs import Inspect
 from service.scheduler.scheduler import Scheduler
 
 

@@ -1,4 +1,4 @@
-"""Calls: requests as the scheduler sees them, their work that is not queued yet, and refusals."""
+"""Calls: requests as the scheduler sees them, and their work that is not queued yet."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
-from service.errors import DeadlinePassed, Overloaded
 from service.system.budget import Reservation
 
 RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
@@ -174,25 +173,6 @@ def _before(left: Sequence[tuple[str, float]], client: str, tokens: int) -> floa
             other_clients[name] += size
     share = tokens + same_client
     return same_client + sum(min(share, size) for size in other_clients.values())
-
-
-def refusal(reason: RefusalReason, why: str, seconds: float) -> Overloaded:
-    """Return the error of a request that would be admitted after some seconds."""
-    return Overloaded(why, retry_after_seconds=retry_after(seconds), reason=f"queue_{reason}")
-
-
-def deadline_passed(wait: float) -> DeadlinePassed:
-    """Return the error of a request whose time is over; a new one would wait some seconds."""
-    return DeadlinePassed(
-        "the request waited for as long as it may",
-        retry_after_seconds=retry_after(wait),
-        reason="queue_deadline",
-    )
-
-
-def reason_of(refused: Overloaded) -> RefusalReason:
-    """Return the bound for which a request was refused."""
-    return cast(RefusalReason, refused.reason.removeprefix("queue_"))
 
 
 def retry_after(wait: float) -> int:

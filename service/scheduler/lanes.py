@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
-from service.engines.contract import BatchCost, Engine, TextTask
-from service.errors import Unprocessable
-from service.scheduler.call import (
-    Call,
-    Demand,
-    PendingCalls,
-    RefusalReason,
-    deadline_passed,
-    refusal,
-)
+from service.engines.contract import BatchCost, Engine, Task, TextTask
+from service.errors import DeadlinePassed, Overloaded, Unprocessable
+from service.scheduler.call import Call, Demand, PendingCalls, RefusalReason, retry_after
 from service.scheduler.pace import RELAXING, WEIGHT, Congestion, Margin, Pace
 from service.scheduler.queue import FairQueue, Slot, nearest
 
@@ -31,6 +24,7 @@ LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
 leaves /encode 3/4."""
 MAP_COST = BatchCost(fixed=8, token=1, padding=1)
 """Cost of batches of maps, which an engine computes one by one: only like lengths are grouped."""
+TOO_LATE = "the request waited for as long as it may"
 WINDOW_BATCHES = 4
 """Number of full batches in the window from which the texts of a batch are chosen. It bounds how
 often a text is passed over for others nearer in length."""
@@ -54,13 +48,43 @@ class BatchLimits:
     """Maximum seconds of a batch; a longer one is hanging."""
 
 
+class Observer(Protocol):
+    """Receiver of the events of a model's schedulers and inputs, for metrics."""
+
+    def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
+        """Count the tokens of each text of a request, and its texts by name of their warning."""
+
+    def pictures_read(self, seconds: float) -> None:
+        """Record the seconds until the pictures of a request were decoded and prepared."""
+
+    def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
+        """Count a computed batch."""
+
+    def batch_failed(self, lane: LaneName) -> None:
+        """Count a failed batch, or a failed part of a batch."""
+
+    def dropped(self, lane: LaneName) -> None:
+        """Count a text that was dropped from the queue since its request ended."""
+
+    def waited(self, lane: LaneName, seconds: float) -> None:
+        """Record the seconds until a request's first batch began, or until its wait was over."""
+
+    def restarted(self) -> None:
+        """Count a restart of a failed engine."""
+
+    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
+        """Count a request that was refused, or that waited for too long."""
+
+
 class Lane(FairQueue):
     """Queue of one kind of work."""
 
     other: Lane
     """Lane with which the engine's time is shared."""
 
-    def __init__(self, name: LaneName, limits: BatchLimits, engine: Engine) -> None:
+    def __init__(
+        self, name: LaneName, limits: BatchLimits, engine: Engine, observer: Observer
+    ) -> None:
         """Initialise an empty queue, with the forecasts that the engine measured."""
         super().__init__()
         self.name = name
@@ -74,6 +98,7 @@ class Lane(FairQueue):
         self.estimates = PendingCalls()
         """Tokens of admitted texts that are being tokenised."""
         self._limits = limits
+        self._observer = observer
         self._most = limits.max_batch_tokens
         self._cost = engine.cost
         self._threads = engine.concurrency
@@ -151,14 +176,14 @@ class Lane(FairQueue):
         wait = self.wait(before, idle=idle)
         left = call.finish_by - now
         if left <= 0:
-            raise deadline_passed(wait)
+            raise self.refused("deadline", TOO_LATE, wait, DeadlinePassed)
         if not demand.admitted:
             self._check_room(demand, wait)
             patience = min(left, self._limits.queue_seconds)
             allowed = self.congestion.most_seconds(wait, patience, now)
             if wait > allowed:
                 why = f"a wait of {wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
-                raise refusal("wait", why, wait)
+                raise self.refused("wait", why, wait)
         last_batch = min(tokens, self._most)
         if tokens > last_batch:
             before_last = self.tokens_before(call.client, tokens - last_batch)
@@ -195,7 +220,7 @@ class Lane(FairQueue):
                 why = f"the queue holds {limit - free} of {limit} {unit}"
                 if 2 * size > 2:
                     why += f", and a request takes at most half of the rest: this one has {size}"
-                raise refusal(unit, why, wait)
+                raise self.refused(unit, why, wait)
 
     def _check_deadline(self, call: Call, end: float, left: float, now: float) -> None:
         """Raise if a request whose tokens are computed in `end` seconds has only `left` ones."""
@@ -221,4 +246,15 @@ class Lane(FairQueue):
             most = ahead - (end - left) * rate
             late = self.pending.seconds_until_room(call.client, needed, most, rate, now)
         why = f"it would take about {end:.1f} s, and {left:.1f} s are left of its time"
-        raise refusal("deadline", why, late)
+        raise self.refused("deadline", why, late)
+
+    def refused(
+        self,
+        reason: RefusalReason,
+        why: str,
+        seconds: float,
+        kind: type[Overloaded] = Overloaded,
+    ) -> Overloaded:
+        """Return, and count, the error of a request that would be admitted after some seconds."""
+        self._observer.refused(self.name, reason)
+        return kind(why, retry_after_seconds=retry_after(seconds), reason=f"queue_{reason}")

@@ -1,17 +1,29 @@
-"""Checks of an engine's outputs, before any of them reaches a caller."""
+"""Computation of a batch, and checks of its outputs, before any of them reaches a caller.
+
+A batch that fails is halved recursively. A text that an engine cannot compute therefore only delays
+the other texts of its batch, and no text fails by an error that occurs once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from service.engines.contract import DecomposeTask, MapsTask, Output, Task, TextTask
-from service.errors import EngineFailed
+from service.engines.contract import DecomposeTask, Engine, MapsTask, Output, Task, TextTask
+from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
+from service.scheduler.queue import Slot
 
+MOST_RUNS = 16
+"""Maximum runs of one batch: enough to find one failing text among 128. After the last run, all
+remaining texts fail."""
 Field = TypeVar("Field")
+Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
+"""Function of a batch and its outputs, called in the worker's thread."""
+Slots = Sequence[Slot[object]]
 
 
 class Shaped(Protocol):
@@ -20,6 +32,60 @@ class Shaped(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Size of each axis."""
+
+
+def compute(
+    engine: Engine, slots: Slots, inspect: Inspect | None
+) -> Iterator[tuple[Slots, float, ServiceError | None]]:
+    """Compute a batch, in halves if it fails; yield each part, its seconds, and its error if any.
+
+    A batch that runs out of memory is halved once, and tasks of one call fail together. Tasks that
+    have ended meanwhile are left out of the halves. The values of the tasks are set.
+    """
+    parts, runs = [slots], 0
+    while parts:
+        part, began = parts.pop(), time.monotonic()
+        if runs:
+            part = [slot for slot in part if not slot.work.future.done()]
+        if not part:
+            continue
+        runs += 1
+        try:
+            _run(engine, part, inspect)
+        except ServiceError as error:
+            first, middle = part[0].work, len(part) // 2
+            again = isinstance(error, EngineOutOfMemory) and runs == 1
+            if isinstance(error, EngineFailed) and runs < MOST_RUNS:
+                again = again or any(slot.work is not first for slot in part)
+            if again and middle:
+                parts += part[middle:], part[:middle]
+            else:
+                yield part, 0.0, error
+        else:
+            yield part, time.monotonic() - began, None
+
+
+def _run(engine: Engine, slots: Slots, inspect: Inspect | None) -> None:
+    """Set the value of each task.
+
+    Raises:
+        ServiceError: the engine or a reduction failed.
+
+    """
+    tasks = [slot.task for slot in slots]
+    try:
+        outputs = engine.run(tasks)
+        check_outputs(tasks, outputs, engine.hidden_size)
+        if inspect:
+            inspect(tasks, outputs)
+        for slot, output in zip(slots, outputs, strict=True):
+            slot.value = slot.reduce(output) if slot.reduce else output
+    except ServiceError:
+        raise
+    except MemoryError as error:
+        raise EngineOutOfMemory("there is no memory left", retry_after_seconds=1) from error
+    except BaseException as error:  # any error has to reach the callers
+        raise EngineFailed(f"the engine raised {type(error).__name__}") from error
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:

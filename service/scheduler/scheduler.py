@@ -1,39 +1,70 @@
-"""Scheduler of an engine: admission, queues, results, deadlines and cancellation.
+"""Scheduler of an engine: admission, queues, batches, results, deadlines and cancellation.
 
-Each lane has a bounded queue. An idle engine computes a single text at once, and batches form only
-from texts that wait: see `dispatch`.
+Each lane has a bounded queue. A batch starts as soon as a worker is idle and a task waits, so an
+idle engine computes a single text at once, and batches form only from texts that wait. A worker
+takes its next batch itself: an engine never waits for the event loop. If an engine allows spare
+calls, a short text whose turn it is runs beside long batches instead of after them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
+import queue
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import overload
 
-from service.engines.contract import Engine, MapsTask, Output, Task
-from service.errors import EngineTimeout, EngineUnavailable, Overloaded
-from service.scheduler.call import (
-    ANYBODY,
-    NOTHING,
-    Call,
-    Demand,
-    PendingWork,
-    deadline_passed,
-    reason_of,
+from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
+from service.errors import (
+    DeadlinePassed,
+    EngineFailed,
+    EngineTimeout,
+    EngineUnavailable,
+    ServiceError,
 )
-from service.scheduler.dispatch import Dispatcher, Inspect, Observer
-from service.scheduler.lanes import BatchLimits, Lane, LaneName
+from service.scheduler.call import ANYBODY, NOTHING, Call, Demand, PendingWork
+from service.scheduler.lanes import TOO_LATE, BatchLimits, Lane, LaneName, Observer
+from service.scheduler.outputs import Inspect, Slots, compute
 from service.scheduler.queue import Reduce, Slot, Value, Work
+from service.system.resources import lower_priority
 
+CLOSE_SECONDS = 5.0
+"""Maximum seconds for which `Scheduler.close` waits for running batches."""
+SHORT_TOKENS, LONG_TOKENS = 64, 128
+"""Maximum tokens of a short batch, and minimum tokens of the batches beside which it may run."""
 SWEEP_SECONDS = 0.01
 """Minimum seconds between two searches for work whose time is over."""
 
+_log = logging.getLogger("headscope")
+_queue_seconds, _served, _tokens = map(attrgetter, ("queue_seconds", "served", "tokens"))
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """Tasks that a worker computes together."""
+
+    lane: Lane
+    slots: Slots
+    spare: bool
+    """Whether a worker for short batches computes it, beside long ones."""
+    tokens: int
+    began: float
+    """`time.monotonic()` when the tasks left the queue."""
+
 
 class Scheduler:
-    """Admission and deadlines of one engine's requests, on the event loop."""
+    """Lanes of an engine, and a worker thread for each concurrent call that the engine allows.
+
+    Requests are admitted and answered on the event loop. The lock guards the lanes, the numbers of
+    idle workers and the running batches. It is held only while tasks are queued or taken, not while
+    they are computed.
+    """
 
     def __init__(
         self,
@@ -42,11 +73,34 @@ class Scheduler:
         observer: Observer,
         inspect: Inspect | None = None,
     ) -> None:
+        """Initialise without a thread; `inspect` gets batches before their reduction."""
         self.engine = engine
-        self._dispatcher = Dispatcher(engine, limits, observer, inspect)
-        self.lanes = self._dispatcher.lanes
+        encode, attention = (
+            Lane("encode", limits, engine, observer),
+            Lane("attention", limits, engine, observer),
+        )
+        encode.other, attention.other = attention, encode
+        self.lanes: dict[LaneName, Lane] = {"encode": encode, "attention": attention}
+        self.last_success = -math.inf
+        """`time.monotonic()` of the last batch, or part of one, that was computed."""
+        self.failed_in_a_row = 0
+        """Number of failed batches, or parts, since the last computed one."""
         self._limits = limits
         self._observer = observer
+        self._inspect = inspect
+        self._lock = threading.Lock()
+        self._idle = {False: engine.concurrency, True: engine.spare_calls}
+        """Numbers of idle workers for any batch, and for short batches only."""
+        self._threads: list[threading.Thread] = []
+        self._begun: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        """Batches of idle workers; None ends a worker."""
+        self._running: set[Batch] = set()
+        self._virtual_time = 0.0
+        """`served` of the lane last computed, at which an empty lane restarts without credit."""
+        self._crash = ""
+        """Name of the exception that ended a batch unexpectedly."""
+        self._closed = ""
+        """Reason why all requests are refused; empty while the scheduler is open."""
         self._open: dict[Work[object], Lane] = {}
         """Work that is not answered."""
         self._sweep_at = math.inf
@@ -54,24 +108,14 @@ class Scheduler:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def last_success(self) -> float:
-        """`time.monotonic()` of the last computed batch."""
-        return self._dispatcher.last_success
-
-    @property
-    def failed_in_a_row(self) -> int:
-        """Number of failed batches, or parts of batches, since the last computed one."""
-        return self._dispatcher.failed_in_a_row
-
-    @property
     def failure(self) -> str:
         """Reason why the engine computes nothing any more; empty while it works."""
         name = self.engine.name
-        if self._dispatcher.crash:
-            return f"the scheduler of the {name} engine failed: {self._dispatcher.crash}"
+        if self._crash:
+            return f"the scheduler of the {name} engine failed: {self._crash}"
         if not self.engine.alive:
             return f"the {name} engine is down"
-        if self._dispatcher.overdue():
+        if self._overdue():
             return f"the {name} engine hangs: {self._late()}"
         return ""
 
@@ -89,8 +133,8 @@ class Scheduler:
         in_time = call.finish_by > time.monotonic()
         if demand is NOTHING and in_time and not lane.congestion.standing:
             return call
-        with self._dispatcher.lock:
-            self._admit(lane, call, demand)
+        with self._lock:
+            lane.admit(call, demand, idle=self._idle[False] > 0)
         if demand.tokens and call.reservation:
             estimate = PendingWork(demand.tokens)
             lane.estimates.add(call, estimate)
@@ -144,11 +188,12 @@ class Scheduler:
                 call.submitted_to(self.engine.name)
         elif call.estimate and not maps:
             call.estimate.keep(work.tokens)
-        with self._dispatcher.lock:
+        with self._lock:
             if not resumed:
                 demand = Demand(len(tasks), work.tokens, admitted=call.kept(work.tokens))
-                work.predicted_seconds = self._admit(lane, call, demand)
-            self._dispatcher.push(lane, work, maps=maps)
+                idle = self._idle[False] > 0
+                work.predicted_seconds = lane.admit(call, demand, idle=idle)
+            self._push(lane, work, maps=maps)
         self._open[work] = lane
         if work.due < self._sweep_at:
             self._sweep_later(work.due)
@@ -159,7 +204,7 @@ class Scheduler:
         finally:
             slots = self._ended(lane, work)
         if not resumed:
-            self._observer.waited(name, min([slot.queue_seconds for slot in slots]))
+            self._observer.waited(name, min(map(_queue_seconds, slots)))
         elif call.pending:
             call.pending.keep(work.tokens)
         return slots
@@ -168,7 +213,7 @@ class Scheduler:
         """Forget work that was computed, failed or cancelled, and return its tasks."""
         del self._open[work]
         if work.waiting:
-            for _ in range(self._dispatcher.withdraw(lane, work)):
+            for _ in range(self._withdraw(lane, work)):
                 self._observer.dropped(lane.name)
         if work.begun and not work.future.cancelled():  # a deadline's seconds count, though too few
             lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
@@ -181,22 +226,35 @@ class Scheduler:
         `map_tokens` are the tokens of all layers whose maps it requests.
         """
         lane = self.lanes[lane_name]
-        with self._dispatcher.lock:
+        with self._lock:
             seconds = lane.text_pace.predict(tokens) + lane.map_pace.predict(map_tokens)
         return seconds / self.engine.concurrency
 
     def fail_overdue(self) -> None:
         """Fail the requests whose batch takes longer than `batch_seconds`."""
-        for batch in self._dispatcher.overdue():
+        for batch in self._overdue():
             for slot in batch.slots:
                 slot.work.fail(EngineTimeout(self._late()))
 
     def close(self, why: str = "the service is stopping") -> bool:
         """Fail waiting and later requests with `why`, and release the engine after its batches.
 
-        Return whether all batches have finished. A hanging call keeps its engine and its thread.
+        Return whether all batches have finished. A hanging call keeps its engine and its thread:
+        wait at most `CLOSE_SECONDS` for running batches, and not at all if one is overdue.
         """
-        finished = self._dispatcher.close(why)
+        with self._lock:
+            self._closed = why
+            waiting = [work for lane in self.lanes.values() for work in lane.clear()]
+        for work in waiting:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
+                stopped = EngineUnavailable(why, retry_after_seconds=5)
+                work.future.get_loop().call_soon_threadsafe(work.fail, stopped)
+        ends = time.monotonic() + (0 if self._overdue() else CLOSE_SECONDS)
+        for _ in self._threads:
+            self._begun.put(None)
+        for thread in self._threads:
+            thread.join(max(0, ends - time.monotonic()))
+        finished = not any(thread.is_alive() for thread in self._threads)
         if finished:
             self.engine.close()
         return finished
@@ -212,33 +270,138 @@ class Scheduler:
     def _sweep(self) -> None:
         """Fail all work whose time is over."""
         self._sweep_at, now = math.inf, time.monotonic()
-        with self._dispatcher.lock:  # none of it begins meanwhile
+        with self._lock:  # none of it begins meanwhile
             late = [work for work in self._open if work.due <= now and not work.future.done()]
             for work in late:
                 if work.begun:
                     work.fail(EngineTimeout("the deadline came before all of it was computed"))
                     continue
                 lane = self._open[work]
-                self._observer.refused(lane.name, "deadline")
                 self._observer.waited(lane.name, now - work.queued_at)
-                before = lane.tokens_before(work.call.client)
-                work.fail(deadline_passed(lane.wait(before, idle=False)))
+                wait = lane.wait(lane.tokens_before(work.call.client), idle=False)
+                work.fail(lane.refused("deadline", TOO_LATE, wait, DeadlinePassed))
         due = min([work.due for work in self._open if work.due > now], default=math.inf)
         if due < math.inf:
             self._sweep_later(due)
 
-    def _admit(self, lane: Lane, call: Call, demand: Demand) -> float:
-        """Return the predicted seconds of a request that is admitted. The caller holds the lock.
-
-        Raises:
-            Unprocessable, Overloaded: the request is refused.
-
-        """
-        try:
-            return lane.admit(call, demand, idle=self._dispatcher.idle > 0)
-        except Overloaded as refusal:
-            self._observer.refused(lane.name, reason_of(refusal))
-            raise
+    def _overdue(self) -> list[Batch]:
+        """Return the running batches that take longer than `batch_seconds`."""
+        latest = time.monotonic() - self._limits.batch_seconds
+        with self._lock:
+            return [batch for batch in self._running if batch.began < latest]
 
     def _late(self) -> str:
         return f"a batch takes more than {self._limits.batch_seconds:g} s"
+
+    def _withdraw(self, lane: Lane, work: Work[object]) -> int:
+        """Remove the waiting tasks of some work from the queue; return the number of texts."""
+        with self._lock:
+            waiting = [slot for slot in work.slots if slot.waiting]
+            for slot in waiting:
+                lane.remove(slot)
+        return sum(isinstance(slot.task, TextTask) for slot in waiting)
+
+    def _push(self, lane: Lane, work: Work[object], *, maps: bool) -> None:
+        """Queue tasks, and start idle workers. The caller holds the lock."""
+        if self._closed:
+            raise EngineUnavailable(self._closed, retry_after_seconds=5)
+        if not lane.texts and not lane.maps.order:
+            lane.served = max(lane.served, self._virtual_time)
+        lane.push(work, maps=maps)
+        for spare in self._idle:
+            while self._idle[spare] and (batch := self._take(spare=spare)):
+                self._idle[spare] -= 1
+                self._start(batch)
+
+    def _take(self, *, spare: bool) -> Batch | None:
+        """Take a batch from the lane furthest below its share. The caller holds the lock.
+
+        A `spare` call takes a short batch, if all running ones are long.
+        """
+        if spare:
+            tokens = [*map(_tokens, self._running)]
+            if len(tokens) < self.engine.concurrency or min(tokens) < LONG_TOKENS:
+                return None
+        most = SHORT_TOKENS if spare else self._limits.max_batch_tokens
+        for lane in sorted(self.lanes.values(), key=_served):
+            if not lane.queued_texts or (spare and lane.first_tokens > SHORT_TOKENS):
+                continue
+            if slots := lane.next_batch(most, beside=spare):
+                self._virtual_time = max(self._virtual_time, lane.served)
+                batch = Batch(lane, slots, spare, sum(map(_tokens, slots)), time.monotonic())
+                self._running.add(batch)
+                return batch
+        return None
+
+    def _start(self, batch: Batch) -> None:
+        """Pass a batch to an idle worker. The caller holds the lock."""
+        self._begun.put(batch)
+        if len(self._threads) < len(self._running):
+            name = f"{self.engine.name}-engine_{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self) -> None:
+        """Compute batches until the scheduler is closed. Runs in a worker's thread."""
+        lower_priority()
+        while batch := self._begun.get():
+            while batch:
+                batch = self._work(batch)
+
+    def _work(self, batch: Batch) -> Batch | None:
+        """Compute a batch, and return the next one if tasks wait."""
+        try:
+            for slots, seconds, error in compute(self.engine, batch.slots, self._inspect):
+                with self._lock:
+                    if error:
+                        self.failed_in_a_row += 1
+                    else:
+                        self.failed_in_a_row, self.last_success = 0, time.monotonic()
+                        batch.lane.account(slots, seconds)
+                self._finished(batch, slots, seconds, error)
+            with self._lock:
+                self._running.remove(batch)
+                batch.lane.served += (time.monotonic() - batch.began) / batch.lane.share
+                following = self._take(spare=batch.spare)
+                self._idle[batch.spare] += not following
+                return following
+        except BaseException as error:
+            with self._lock:
+                self._running.discard(batch)
+                self._crash = type(error).__name__
+            _log.critical("a worker of the %s engine ended", self.engine.name, exc_info=error)
+            failed = EngineFailed(f"the scheduler failed: {self._crash}")
+            self._finished(batch, batch.slots, 0.0, failed)
+            return None
+
+    def _finished(
+        self, batch: Batch, slots: Slots, seconds: float, error: ServiceError | None = None
+    ) -> None:
+        """Pass tasks to the event loop, in one call for all of them. Runs in a worker's thread."""
+        dropped = sum(self._withdraw(batch.lane, slot.work) for slot in slots) if error else 0
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
+            loop = slots[0].work.future.get_loop()
+            loop.call_soon_threadsafe(self._answer, batch, slots, seconds, error, dropped)
+
+    def _answer(
+        self, batch: Batch, slots: Slots, seconds: float, error: ServiceError | None, dropped: int
+    ) -> None:
+        """Answer the work whose last task is computed, or fail all work of the tasks."""
+        lane = batch.lane.name
+        if error:
+            _log.error("a batch of the %s lane failed", lane, exc_info=error)
+            for slot in slots:
+                slot.work.fail(error)
+            self._observer.batch_failed(lane)
+            for _ in range(dropped):
+                self._observer.dropped(lane)
+            return
+        for slot in slots:
+            work = slot.work
+            slot.queue_seconds = batch.began - work.queued_at
+            slot.inference_seconds = seconds
+            work.left -= 1
+            if not work.left and not work.future.done():
+                work.future.set_result(None)
+        self._observer.batch_finished(lane, [slot.task for slot in slots], seconds)

@@ -52,7 +52,7 @@ SHARED = [
     "service/inference/core.py",
     "service/inference/tokenization/request_tokenizer.py",
     "service/inference/tokenization/tokenizer.py",
-    "service/scheduler/dispatch.py",
+    "service/scheduler/outputs.py",
     "service/scheduler/scheduler.py",
 ]
 ENCODE = {*SHARED, "service/api/native/encode.py"}

@@ -138,7 +138,7 @@ async def test_over_http_a_dead_process_is_started_again(
         asked = {"inputs": "a", "backend": "torch", "layers": [0]}
         waiting = asyncio.create_task(client.post("/attention", json=asked))
         scheduler = await torch_scheduler(client)
-        await until(lambda: scheduler._dispatcher._running)
+        await until(lambda: scheduler._running)
         assert not waiting.done()
         onnx = await client.post("/encode", json=BODY | {"backend": "onnx"})
         assert onnx.json()["backend"] == "onnx"

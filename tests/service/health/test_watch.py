@@ -184,7 +184,7 @@ async def test_a_stand_in_that_is_not_installed_is_refused_at_the_start(
 async def test_one_call_hangs_while_another_only_fails(
     artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.scheduler.dispatch.CLOSE_SECONDS", 0.3)
+    monkeypatch.setattr("service.scheduler.scheduler.CLOSE_SECONDS", 0.3)
     hanging = threading.Event()
 
     class Both(Mortal):

@@ -13,8 +13,8 @@ class FakeClock:
         for module in (
             "service.engines.measuring",
             "service.scheduler.scheduler",
-            "service.scheduler.dispatch",
             "service.scheduler.lanes",
+            "service.scheduler.outputs",
             "service.scheduler.queue",
         ):
             monkeypatch.setattr(f"{module}.time", self)

@@ -16,7 +16,7 @@ from service.errors import EngineUnavailable, Overloaded, Unprocessable
 from service.scheduler.call import ANYBODY, NOTHING, Call, Demand
 from service.scheduler.lanes import BatchLimits, Lane
 from service.scheduler.queue import Work
-from tests.service.harness import CONFIG, GatedEngine, batching, until
+from tests.service.harness import CONFIG, GatedEngine, Recorder, batching, until
 from tests.service.scheduler.clock import FakeClock
 from tests.service.scheduler.requests import ask, busy, queued, tenth_a_token
 
@@ -256,7 +256,8 @@ def lane_beside(own: int, other: int, threads: int = 1) -> Lane:
     """Return a lane in which tokens of maps wait, beside the other lane; 0.1 s a token."""
     engine, limits = FakeEngine(CONFIG, concurrency=threads), BatchLimits(64, 10**6)
     engine.measured, engine.measured_maps = [(1, 0.2), (512, 102.4)], [(1, 0.1), (64, 6.4)]
-    lane, beside = Lane("encode", limits, engine), Lane("attention", limits, engine)
+    lane = Lane("encode", limits, engine, Recorder())
+    beside = Lane("attention", limits, engine, Recorder())
     lane.other, beside.other = beside, lane
     lane.maps.tokens, beside.maps.tokens = own, other
     lane.maps.order, beside.maps.order = [None] * bool(own), [None] * bool(other)  # type: ignore[list-item]

@@ -36,7 +36,7 @@ async def test_what_waits_too_long_is_given_up_and_never_computed(clock: FakeClo
         assert batcher.lanes["encode"].queued_tokens == 0
         assert recorder.refusals == [("encode", "deadline")]
         engine.let_through()
-        await until(lambda: batcher._dispatcher.idle)
+        await until(lambda: batcher._idle[False])
         assert len(await ask(batcher, "encode", 10)) == 1
     assert engine.batches == [[1], [10]]
 
@@ -59,7 +59,7 @@ async def test_a_worker_skips_what_is_overdue_even_if_the_loop_is_late(clock: Fa
         await queued(batcher, 8)
         clock.now += SOON
         engine.let_through()
-        while not batcher._dispatcher.idle:
+        while not batcher._idle[False]:
             time.sleep(0.001)  # the event loop stands still, the worker does not
         with pytest.raises(DeadlinePassed):
             await late

@@ -381,7 +381,7 @@ async def test_an_answered_request_keeps_nothing(reduced: bool) -> None:
                 assert [item.value for item in done] == [2, 2, 2]
             else:
                 await batcher.submit("encode", tasks)
-        await until(lambda: batcher._dispatcher.idle == engine.concurrency)
+        await until(lambda: batcher._idle[False] == engine.concurrency)
         assert len(engine.outputs) == 30
         await until(lambda: engine.kept() == 0, seconds=2)
 
@@ -450,7 +450,7 @@ def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]
 
 async def at_rest(batcher: Scheduler) -> None:
     """Wait until every worker is idle and every batch was reported."""
-    await until(lambda: batcher._dispatcher.idle == batcher.engine.concurrency)
+    await until(lambda: batcher._idle[False] == batcher.engine.concurrency)
     await asyncio.sleep(0)
 
 

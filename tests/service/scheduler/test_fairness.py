@@ -14,7 +14,7 @@ from service.engines.fake import FakeEngine
 from service.scheduler.call import Call
 from service.scheduler.lanes import WINDOW_BATCHES, BatchLimits, Lane
 from service.scheduler.queue import EXACT_CLIENTS, MAX_PADDING_SHARE, FairQueue, Slot, Work
-from tests.service.harness import CONFIG, text
+from tests.service.harness import CONFIG, Recorder, text
 
 
 def work_of(*lengths: int, client: str = "") -> Work:
@@ -191,7 +191,7 @@ def lane_of(cost: BatchCost = FakeEngine.cost) -> Lane:
     """Return an empty lane of an engine with a cost."""
     engine = FakeEngine(CONFIG)
     engine.cost = cost
-    return Lane("encode", BatchLimits(64, 10**6), engine)
+    return Lane("encode", BatchLimits(64, 10**6), engine, Recorder())
 
 
 def fill(lane: Lane, lengths: list[int]) -> list[Slot]:

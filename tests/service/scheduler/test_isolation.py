@@ -22,7 +22,7 @@ from service.errors import (
     EngineUnavailable,
     ServiceError,
 )
-from service.scheduler.dispatch import MOST_RUNS
+from service.scheduler.outputs import MOST_RUNS
 from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
@@ -272,7 +272,7 @@ async def test_the_rest_of_a_failed_request_is_not_computed_even_if_the_loop_is_
         tasks = [text(POISON), *[text(63)] * 5]
         failing = asyncio.create_task(batcher.submit("encode", tasks))
         await asyncio.sleep(0)
-        while not batcher._dispatcher.idle:
+        while not batcher._idle[False]:
             time.sleep(0.001)  # the event loop stands still, the worker does not
         with pytest.raises(EngineFailed):
             await failing

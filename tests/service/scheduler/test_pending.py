@@ -153,7 +153,7 @@ async def promise(
     scheduler: Scheduler, clock: FakeClock, needed: int = 101, *, writing: float = 0.0
 ) -> PendingWork:
     """Send a request of 201 tokens, or more, that needs some of them within 30 seconds."""
-    await until(lambda: scheduler._dispatcher.idle)
+    await until(lambda: scheduler._idle[False])
     work = PendingWork(max(201, needed), needed, writing_seconds=writing)
     await ask(scheduler, "attention", 1, call=Call("", clock.now + 30, work))
     return work

@@ -141,7 +141,7 @@ async def at_rest(batcher: Scheduler) -> None:
     """Wait until the engine computes no more."""
     for _ in range(10):
         await asyncio.sleep(0)
-    await until(lambda: batcher._dispatcher.idle == batcher.engine.concurrency)
+    await until(lambda: batcher._idle[False] == batcher.engine.concurrency)
 
 
 @pytest.fixture
