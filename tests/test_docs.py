@@ -164,7 +164,11 @@ def test_wheels_and_the_changelog_have_the_version_of_both_distributions() -> No
     assert {*wheels, *image, newest} == {version}
 
 
-def test_no_two_decisions_have_the_same_number() -> None:
-    numbers = [path.name[:5] for path in (ROOT / "docs/decisions").iterdir()]
-    assert all(re.fullmatch(r"\d{4}-", number) for number in numbers)
-    assert len(numbers) == len(set(numbers))
+def test_the_index_of_decisions_has_each_once() -> None:
+    paths = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+    lines = [
+        f"- [{path.name[:4]}]({path.name}) {path.read_text().splitlines()[0].removeprefix('# ')}"
+        for path in paths
+    ]
+    assert re.findall(r"^- .*", read("docs/decisions/README.md"), re.MULTILINE) == lines
+    assert len({path.name[:4] for path in paths}) == len(paths)

@@ -1,7 +1,7 @@
 """Application of one Ray Serve replica: the service without its own listener.
 
 Serve's proxy stands between the client and the application (ASGI,
-https://asgi.readthedocs.io); docs/decisions/0023-replicas-behind-another-proxy.md
+https://asgi.readthedocs.io); docs/decisions/0009-whole-processes-on-one-port.md
 lists what changes with that.
 """
 
