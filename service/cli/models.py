@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from service.settings import Settings
 from service.system.distribution import require
 
 if TYPE_CHECKING:
-    from service.files.connection import Connection
+    from headscope import Client
 
 EXAMPLES = """
 headscope models list --url http://localhost:8000
@@ -26,6 +25,8 @@ headscope models swap bge-m3@3 --url http://localhost:8000       another version
 headscope models unload bge-m3@2 --url http://localhost:8000
 """
 ACTIONS = ("list", "load", "swap", "unload")
+LOAD_SECONDS = 24 * 3600.0
+"""Timeout of a command, as loading a model may export it."""
 
 
 def run(action: str, name: str | None, url: str, admin_key: str | None) -> int:
@@ -34,15 +35,15 @@ def run(action: str, name: str | None, url: str, admin_key: str | None) -> int:
         raise WrongUseError("list takes no name" if name else f"{action} needs a NAME[@VERSION]")
     require("headscope models", "headscope")
     keys = admin_key or Settings().admin_keys or ""
-    from service.files.connection import ONCE, Connection
+    from headscope import Client
 
-    connection = Connection(url, keys.split(",")[0].strip() or None, ONCE)
-    with contextlib.closing(connection):
+    key = keys.split(",")[0].strip() or None
+    with Client(url, api_key=key, timeout=LOAD_SECONDS, retries=0) as client:
         if name is not None:
-            _change(connection, action, Target.parse(name))
+            _change(client, action, Target.parse(name))
         rows = [
             (f"{one['name']}@{one['version']}", one["state"].lower(), one["reason"])
-            for one in _index(connection)
+            for one in _index(client)
         ]
     width = max((len(row[0]) for row in rows), default=0)
     for shown, state, reason in rows:
@@ -50,28 +51,32 @@ def run(action: str, name: str | None, url: str, admin_key: str | None) -> int:
     return Exit.DONE
 
 
-def _change(connection: Connection, action: str, target: Target) -> None:
+def _change(client: Client, action: str, target: Target) -> None:
     """Load, swap or unload a model."""
-    serving = [one for one in _index(connection) if one["name"] == target.name]
+    serving = [one for one in _index(client) if one["name"] == target.name]
     if action == "swap" and not any(one["state"] == "READY" for one in serving):
         raise OSError(f"{target.name} is not loaded, so nothing can be swapped: load it")
     parameters = {} if target.version is None else {"version": target.version}
     path = f"models/{quote(target.name)}/{'unload' if action == 'unload' else 'load'}"
-    _post(connection, path, {"parameters": parameters})
+    _post(client, path, {"parameters": parameters})
 
 
-def _index(connection: Connection) -> list[dict[str, str]]:
-    entries: list[dict[str, str]] = json.loads(_post(connection, "index", {}))
+def _index(client: Client) -> list[dict[str, str]]:
+    entries: list[dict[str, str]] = json.loads(_post(client, "index", {}))
     return entries
 
 
-def _post(connection: Connection, path: str, body: Mapping[str, object]) -> bytes:
-    from service.files.connection import RefusedRequest
+def _post(client: Client, path: str, body: Mapping[str, object]) -> bytes:
+    from headscope import HeadscopeError
+    from headscope.sending import refusal
 
     try:
-        return connection.post(f"/v2/repository/{path}", body, "application/json")
-    except RefusedRequest as refused:
-        raise OSError(f"{refused.status}: {refused}") from None
+        answer = client.request(f"/v2/repository/{path}", body)
+        if answer.status >= 300:
+            raise refusal(answer, client.url)
+    except HeadscopeError as error:
+        raise OSError(str(error)) from None
+    return answer.content
 
 
 command = Command(

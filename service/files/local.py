@@ -138,7 +138,7 @@ class PictureFileReader(Reader):
         try:
             return self._reader.read(Picture(data, self._first_frame), PICTURE)
         except Unprocessable as error:
-            return Refused.of_picture(error)
+            return Refused.of(error)
 
 
 def reader_of(artifact: Artifact, settings: Settings, encoding: Encoding) -> Reader:

@@ -5,6 +5,7 @@ Notation: S tokens of one text, H hidden size, L layers, N heads, D output featu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
@@ -169,10 +170,14 @@ FINGERPRINT = "model_fingerprint"
 NO_METADATA: Mapping[str, str] = {}
 
 
+def vectors_of(output: str) -> list[Field]:
+    """Return the fields of an output of /encode that are vectors, by their names in replies."""
+    return [field for field in OUTPUTS[output].fields if not (field.fact or field.bounds_of)]
+
+
 def _columns(output: str) -> tuple[Field, ...]:
     """Return the vectors of an output of /encode, by the names of their columns."""
-    vectors = (field for field in OUTPUTS[output].fields if not (field.fact or field.bounds_of))
-    return tuple(replace(field, name=field.column or field.name) for field in vectors)
+    return tuple(replace(own, name=own.column or own.name) for own in vectors_of(output))
 
 
 FIELDS: Mapping[Kind, tuple[Field, ...]] = {
@@ -226,22 +231,17 @@ PICTURE = "the picture"
 
 
 class Refused(NamedTuple):
-    """Rejection of a text that does not fit the model."""
+    """Rejection of a text or picture that does not fit the model."""
 
     problem: str
 
     @classmethod
-    def of(cls, error: Exception) -> Refused:
-        """Return the rejection that an error about one text describes, in terms of the command."""
-        return cls(str(error).replace("inputs[0]", "the text").replace("`truncate`", "--truncate"))
-
-    @classmethod
-    def of_picture(cls, error: Exception) -> Refused:
-        """Return the rejection that an error about one picture describes."""
-        problem = str(error).replace("set `first_frame` to true", "pass --first-frame")
-        for name in (f"{PICTURE}: ", "inputs[0].image: ", "inputs[0]: "):
-            problem = problem.removeprefix(name)
-        return cls(problem)
+    def of(cls, error: object) -> Refused:
+        """Return the rejection that an error about one input describes, in terms of the command."""
+        problem = re.sub(rf"^({PICTURE}|inputs\[\d+\](\.image)?): ", "", str(error))
+        problem = re.sub(r"inputs\[\d+\]", "the text", problem)
+        problem = problem.replace("set `first_frame` to true", "pass --first-frame")
+        return cls(problem.replace("`truncate`", "--truncate"))
 
 
 Outcome = TextArrays | Refused

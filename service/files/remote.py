@@ -1,4 +1,4 @@
-"""Encoders by a running service, which send the inputs of a window in concurrent requests.
+"""Encoder by a running service: the calls of the client library, which is in the extra `client`.
 
 Notation: S tokens of one text, H hidden size, L layers, N heads.
 """
@@ -6,324 +6,310 @@ Notation: S tokens of one text, H hidden size, L layers, N heads.
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Callable, Sequence
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
-from service.files.connection import (
-    SAFETENSORS,
-    Connection,
-    RefusedRequest,
-    ServiceFailure,
-)
+import headscope
+from headscope import Client, HeadscopeError, NoConnection, Retries
+from headscope.inputs import Picture
 from service.files.options import (
     FIELDS,
-    Array,
-    Encoding,
-    Kind,
+    FileOptions,
     Outcome,
     Pending,
     Refused,
     TextArrays,
     UsageError,
     batches_by_length,
+    vectors_of,
 )
 from service.files.pictures import read_picture
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.timings import NO_WARNINGS, Warnings
 
-if TYPE_CHECKING:
-    from service.files.connection import Connection, RefusedRequest
-
-REQUESTS_AT_ONCE = 4
-REQUEST_CHARACTERS = 2**15
-"""Maximum characters of a request's texts, some dozens of batches of a service on a CPU."""
-WINDOW_CHARACTERS = 32 * REQUEST_CHARACTERS
-TOKENS_WINDOW_CHARACTERS = 4 * REQUEST_CHARACTERS
-TOO_LARGE = frozenset({413, 422})
-"""Statuses of requests that are split in halves, down to a single rejected text."""
-
-
-class RemoteEncoder:
-    """Encoder by the model of a service."""
-
-    trial = "a text"
-    """Input that the options are tried on."""
-    request_size = REQUEST_CHARACTERS
-    """Maximum size of a request's inputs; see `sizes`."""
-
-    def __init__(
-        self, connection: Connection, encoding: Encoding, say: Callable[[str], None]
-    ) -> None:
-        """Query the service's properties, and try the options on a text.
-
-        `say` is called with a warning if replies have no fingerprint.
-        """
-        self._connection, self._encoding = connection, encoding
-        try:
-            info = self.encoder_info(connection.get("/info"))
-            # a static embedding has no heads, and the service rejects the first
-            self._shape = int(info.get("layers") or 1), int(info.get("heads") or 1)
-            (tried,) = self._request([self.trial])
-        except RefusedRequest as error:
-            raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
-        connection.warnings.clear()  # drop the warnings of the trial text
-        self._shapes = _shapes_of(encoding.kind, tried)
-        if connection.fingerprint is None:
-            say(
-                f"{connection.url} answers without {FINGERPRINT_HEADER} (an older service, or a "
-                "proxy that removes it): whether one model computes all texts is not checked"
-            )
-        self._most_texts = int(info.get("max_client_batch_size") or 1)
-        self.identity: dict[str, object] = {
-            "fingerprint": connection.fingerprint,
-            "shapes": self._shapes,
-            "model": info.get("artifact_sha256"),
-            "engine": f"{info.get('engine')}, {info.get('provider')}",
-            "max_tokens": info.get("max_input_length"),
-            "version": info.get("version"),
-            "url": True,
-        }
-        tokens = encoding.kind in ("tokens", "multivector")
-        self.window_characters = TOKENS_WINDOW_CHARACTERS if tokens else WINDOW_CHARACTERS
-        if encoding.kind == "importance":  # each window takes a request for every head
-            heads = self._shape[0] * self._shape[1]
-            self.window_characters = max(REQUEST_CHARACTERS, WINDOW_CHARACTERS // heads)
-        self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "requests")
-
-    @property
-    def warnings(self) -> Warnings:
-        """Warnings of the service about the texts computed so far."""
-        return sum(self._connection.warnings, NO_WARNINGS)
-
-    def begin(self, texts: Sequence[str]) -> Pending:
-        """Send the texts in requests of similar length."""
-        pending: Pending = []
-        for batch in batches_by_length(self.sizes(texts), self.request_size) if texts else []:
-            for first in range(0, len(batch), self._most_texts):
-                places = batch[first : first + self._most_texts]
-                inputs = [texts[place] for place in places]
-                pending.append(self._threads.submit(self.send, places, inputs))
-        return pending
-
-    def encoder_info(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Return the properties of the encoder that reads the inputs."""
-        return info
-
-    def sizes(self, texts: Sequence[str]) -> list[int]:
-        """Return the size of each input in a request: for texts their characters."""
-        return [len(text) + 1 for text in texts]
-
-    def inputs(self, texts: Sequence[str]) -> list[object]:
-        """Return the inputs of a request."""
-        return [*texts]
-
-    def send(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
-        """Return the outcomes of the texts of a request."""
-        return self.halved(places, texts)
-
-    def refused(self, error: RefusedRequest) -> Refused:
-        """Return the rejection of an input that was sent alone."""
-        return Refused.of(error)
-
-    def close(self) -> None:
-        """Drop waiting requests, and let sent requests finish."""
-        self._threads.shutdown(cancel_futures=True)
-
-    def halved(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
-        """Return the outcomes of texts; rejected requests are halved, down to the rejected text."""
-        try:
-            results = self._request(texts)
-        except RefusedRequest as error:
-            if error.status not in TOO_LARGE:
-                raise ServiceFailure(f"{self._connection.url}: {error.status}: {error}") from None
-            if len(texts) == 1:
-                return [(places[0], self.refused(error))]
-            half = len(texts) // 2
-            first = self.halved(places[:half], texts[:half])
-            return first + self.halved(places[half:], texts[half:])
-        for arrays in results:
-            shapes = _shapes_of(self._encoding.kind, arrays)
-            if shapes != self._shapes:
-                raise ServiceFailure(
-                    f"{self._connection.url} answers with another model than before: the shapes of "
-                    f"a text's arrays were {self._shapes}, and are {shapes}; the written parts "
-                    "stay; --restart starts over"
-                )
-        return list(zip(places, results, strict=True))
-
-    def _request(self, texts: Sequence[str]) -> Sequence[TextArrays]:
-        try:
-            if self._encoding.kind == "sparse":
-                return self._sparse(texts)
-            if self._encoding.kind == "stats":
-                return self._statistics(texts)
-            if self._encoding.kind == "importance":
-                return self._importance(texts)
-            return self._vectors(texts)
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, UsageError):
-                raise
-            url = self._connection.url
-            raise ServiceFailure(f"the reply of {url} is not from a Headscope service") from error
-
-    def _tokenizing(self, texts: Sequence[str]) -> dict[str, object]:
-        wanted = self._encoding
-        body = {
-            "inputs": self.inputs(texts),
-            "truncate": wanted.cuts,
-            "truncation_direction": wanted.truncation_direction,
-            "prompt_name": wanted.prompt_name,
-            "task": wanted.task,
-        }
-        return {name: value for name, value in body.items() if value is not None}
-
-    def _importance(self, texts: Sequence[str]) -> Sequence[TextArrays]:
-        """Request the vectors with each head ablated in turn."""
-        whole = self._encoded(texts, "pooled")["pooled"]
-        shifts = np.empty((len(texts), *self._shape), np.float32)
-        for layer, head in np.ndindex(*self._shape):
-            ablate = [{"layer": layer, "head": head}]
-            without = self._encoded(texts, "pooled", ablate=ablate)["pooled"]
-            shifts[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
-        return [(importance,) for importance in shifts]
-
-    def _encoded(self, texts: Sequence[str], output: str, **fields: object) -> dict[str, Array]:
-        wanted = self._encoding
-        options: dict[str, object] = {
-            "layer": wanted.layer,
-            "pooling": wanted.pooling,
-            "normalize": wanted.normalize,
-            "dimensions": wanted.dimensions,
-            "vector_ranges": wanted.vector_ranges,
-        }
-        if wanted.vector_type != "float32":
-            options["vector_type"] = wanted.vector_type
-        body = self._tokenizing(texts)
-        if wanted.kind == "chunks":
-            cut = wanted.chunk
-            own = {"by": cut.by, "size": cut.size, "overlap": cut.overlap, "late": wanted.late}
-            body["chunk"] = own
-            if not wanted.cuts:
-                body.pop("truncate")
-            if wanted.overflow == "windows":
-                body["overflow"] = "windows"
-        else:
-            body["outputs"] = [output]
-        body |= {name: value for name, value in options.items() if value is not None}
-        repeated = bool(fields)
-        reply = self._connection.post("/encode", body | fields, SAFETENSORS, repeated=repeated)
-        tensors: dict[str, Array] = load(reply)
-        return tensors
-
-    def _vectors(self, texts: Sequence[str]) -> Sequence[TextArrays]:
-        tensors = self._encoded(texts, self._encoding.kind)
-        if self._encoding.kind == "pooled":
-            return [(vector,) for vector in tensors["pooled"]]
-        if self._encoding.kind == "chunks":
-            ends = tensors["span_cu_seqlens"][1:-1]
-            places, vectors = (np.split(tensors[name], ends) for name in ("spans", "span_vectors"))
-            return [(*own.T, rows) for own, rows in zip(places, vectors, strict=True)]
-        if self._encoding.kind == "multivector":
-            ends = tensors["multivector_cu_seqlens"][1:-1]
-            return [(vectors,) for vectors in np.split(tensors["multivector"], ends)]
-        ends = tensors["cu_seqlens"][1:-1]
-        ids, states = (np.split(tensors[name], ends) for name in ("token_ids", "embeddings"))
-        return list(zip(ids, states, strict=True))
-
-    def _statistics(self, texts: Sequence[str]) -> Sequence[TextArrays]:
-        body = self._tokenizing(texts) | {"include": ["stats"]}
-        tensors = load(self._connection.post("/attention", body, SAFETENSORS))
-        names = [field.name for field in FIELDS["stats"]]
-        return [
-            tuple(tensors[f"stats.{index}.{name}"] for name in names) for index in range(len(texts))
-        ]
-
-    def _sparse(self, texts: Sequence[str]) -> Sequence[TextArrays]:
-        reply = self._connection.post("/embed_sparse", self._tokenizing(texts), "application/json")
-        return [_sparse_arrays(values) for values in json.loads(reply)]
-
-
-def _shapes_of(kind: Kind, arrays: TextArrays) -> list[list[int]]:
-    """Return the shape of each array of a text, without the axis of its tokens."""
-    fields = zip(FIELDS[kind], arrays, strict=True)
-    several = kind == "chunks"
-    return [[*array.shape[int(field.ragged or several) :]] for field, array in fields]
-
-
-class SparseValue(TypedDict):
-    """Weight of a word in a reply of `POST /embed_sparse`."""
-
-    index: int
-    value: float
-
-
-def _sparse_arrays(values: Sequence[SparseValue]) -> tuple[Array, Array]:
-    indices = np.array([value["index"] for value in values], np.int64)
-    return indices, np.array([value["value"] for value in values], np.float32)
-
-
-REQUEST_BYTES = 2**23
-"""Maximum bytes of the files of a request, unless a single file has more."""
+PATIENT = Retries(
+    count=7,
+    statuses=frozenset({408, 429, 500, 502, 503, 504}),
+    first_wait_seconds=0.5,
+    longest_wait_seconds=30.0,
+    longest_retry_after_seconds=300.0,
+    silence_seconds=120.0,
+    incomplete=True,
+)
+"""Retries of a run that lasts for hours, whose service may restart, also behind a proxy."""
+CALL_SECONDS = 24 * 3600.0
+"""Timeout of a call; its retries end much earlier."""
+CALLS_AT_ONCE = 4
+CALL_CHARACTERS = 2**15
+"""Maximum characters of a call's texts, some dozens of batches of a service on a CPU."""
+WINDOW_CHARACTERS = 32 * CALL_CHARACTERS
+TOKENS_WINDOW_CHARACTERS = 4 * CALL_CHARACTERS
+CALL_BYTES = 2**23
+"""Maximum bytes of the files of a call, unless a single file has more."""
 MOST_FILE_BYTES = 2**28
 """Maximum bytes of a file; the service has a limit of its own."""
 PICTURES_WINDOW_CHARACTERS = 2**13
 """Maximum characters of the paths of a window: some 100 pictures."""
-PIXEL = (
+PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 )
-"""PNG file of one black pixel, in base64."""
+"""PNG file of one black pixel."""
 
 
-class RemotePictures(RemoteEncoder):
-    """Encoder by the model of pictures of a service; its texts are paths."""
+class ServiceFailure(OSError):
+    """Failure of the service, or of the connection to it, after all retries."""
 
-    trial = PIXEL
-    request_size = REQUEST_BYTES
+
+class _Counts(headscope.Warnings):
+    """Counts of texts in all replies, without Python's warnings."""
+
+    total = NO_WARNINGS
+
+    def note(self, headers: Mapping[str, str]) -> None:
+        """Add the counts of a reply."""
+        with self._lock:
+            self.total += Warnings.of_headers(headers)
+
+
+class RemoteEncoder:
+    """Encoder of texts, or of pictures at their paths, by the model of a service."""
 
     def __init__(
-        self, connection: Connection, encoding: Encoding, say: Callable[[str], None]
+        self,
+        options: FileOptions,
+        say: Callable[[str], None],
+        *,
+        pictures: bool = False,
     ) -> None:
-        encoding.check_for_pictures()
-        self._first_frame = encoding.first_frame
-        super().__init__(connection, encoding, say)
-        self.window_characters = PICTURES_WINDOW_CHARACTERS
+        """Query the properties of the options' service, and try the encoding on a text or picture.
 
-    def encoder_info(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Return the properties of a vision tower where there is one, else of the encoder."""
-        return info | (info.get("vision") or {})
+        `say` is called once if the service does not answer, and if replies have no fingerprint.
 
-    def sizes(self, texts: Sequence[str]) -> list[int]:
-        """Return the bytes of each file; 1 for a file that does not exist."""
-        paths = map(Path, texts)
-        return [1 + (path.stat().st_size if path.is_file() else 0) for path in paths]
+        Raises:
+            UsageError: the address or the key is invalid, or the service refuses the encoding.
+            ServiceFailure: the service does not answer.
 
-    def inputs(self, texts: Sequence[str]) -> list[object]:
-        """Return pictures in base64 as elements of a request."""
-        first_frame = {"first_frame": True} if self._first_frame else {}
-        return [{"image": text, **first_frame} for text in texts]
+        """
+        self._encoding, self._pictures, self._say = options.encoding, pictures, say
+        if pictures:
+            self._encoding.check_for_pictures()
+        self._retries, self._said = replace(PATIENT, on_retry=self._before_retry), threading.Lock()
+        try:
+            self._client, self._uncounted = (
+                Client(
+                    options.url or "",
+                    api_key=options.api_key,
+                    timeout=CALL_SECONDS,
+                    retries=self._retries,
+                    max_in_flight=1,
+                )
+                for _ in range(2)
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._counts = self._client.warnings = _Counts()
+        self._uncounted.warnings = _Counts()
+        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, "calls")
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            self.identity = self._tried()
+            undo.pop_all()
 
-    def refused(self, error: RefusedRequest) -> Refused:
-        """Return the rejection of a picture that was sent alone."""
-        return Refused.of_picture(error)
+    def _tried(self) -> dict[str, object]:
+        """Try the encoding, and return the properties of the service that determine the output."""
+        url = self._client.url
+        try:
+            info = self._uncounted.info()
+            tower = info.fields.get("vision") if self._pictures else None
+            properties = {**info.fields, **(tower or {})}
+            # a static embedding has no heads, and the service rejects the first
+            self._shape = int(properties.get("layers") or 1), int(properties.get("heads") or 1)
+            trial = self._picture(PIXEL) if self._pictures else "a text"
+            (tried,) = self._computed([trial], self._uncounted)
+            if isinstance(tried, headscope.Refused):
+                raise tried
+        except headscope.Refused as error:
+            raise UsageError(f"{url} refuses ({error.status}): {error.detail}") from None
+        except HeadscopeError as error:
+            raise self._failure(error) from None
+        fingerprint = self._uncounted.fingerprint
+        if fingerprint is None:
+            self._say(
+                f"{url} answers without {FINGERPRINT_HEADER} (an older service, or a proxy that "
+                "removes it): whether one model computes all texts is not checked"
+            )
+        for client in (self._client, self._uncounted):
+            client.infos[None], client.expect_fingerprint = info, fingerprint
+        self._shapes = self._shapes_of(tried)
+        return {
+            "fingerprint": fingerprint,
+            "shapes": self._shapes,
+            "model": properties.get("artifact_sha256"),
+            "engine": f"{properties.get('engine')}, {properties.get('provider')}",
+            "max_tokens": properties.get("max_input_length"),
+            "version": properties.get("version"),
+            "url": True,
+        }
 
-    def send(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
-        """Read the files, and return the outcomes of the pictures."""
-        refused: list[tuple[int, Outcome]] = []
-        sent: list[tuple[int, str]] = []
-        for place, path in zip(places, texts, strict=True):
-            data = read_picture(path, MOST_FILE_BYTES)
-            if isinstance(data, Refused):
-                refused.append((place, data))
-            else:
-                sent.append((place, base64.b64encode(data).decode()))
-        if not sent:
-            return refused
-        return refused + self.halved([place for place, _ in sent], [text for _, text in sent])
+    @property
+    def window_characters(self) -> int:
+        """Maximum characters of a window's texts, or of the paths of its pictures."""
+        if self._pictures:
+            return PICTURES_WINDOW_CHARACTERS
+        if self._encoding.kind == "importance":  # each window takes a request for every head
+            return max(CALL_CHARACTERS, WINDOW_CHARACTERS // math.prod(self._shape))
+        tokens = self._encoding.kind in ("tokens", "multivector")
+        return TOKENS_WINDOW_CHARACTERS if tokens else WINDOW_CHARACTERS
+
+    @property
+    def warnings(self) -> Warnings:
+        """Warnings of the service about the texts computed so far."""
+        return self._counts.total
+
+    def begin(self, texts: Sequence[str]) -> Pending:
+        """Send the texts in calls of similar length."""
+        if self._pictures:
+            files = map(Path, texts)
+            sizes = [1 + (file.stat().st_size if file.is_file() else 0) for file in files]
+        else:
+            sizes = [1 + len(text) for text in texts]
+        most = CALL_BYTES if self._pictures else CALL_CHARACTERS
+        return [
+            self._threads.submit(self._outcomes, batch, [texts[index] for index in batch])
+            for batch in batches_by_length(sizes, most)
+        ]
+
+    def close(self) -> None:
+        """Drop waiting calls, let sent calls finish, and close the connections."""
+        self._threads.shutdown(cancel_futures=True)
+        self._client.close()
+        self._uncounted.close()
+
+    def _outcomes(self, indices: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
+        """Return the indices and outcomes of some texts, or of the pictures at some paths."""
+        read = [self._read(text) for text in texts]
+        inputs = [given for given in read if not isinstance(given, Refused)]
+        try:
+            computed = iter(self._computed(inputs, self._client))
+        except HeadscopeError as error:
+            raise self._failure(error) from None
+        outcomes: list[tuple[int, Outcome]] = []
+        for index, given in zip(indices, read, strict=True):
+            arrays = given if isinstance(given, Refused) else next(computed)
+            if isinstance(arrays, headscope.Refused):
+                arrays = Refused.of(arrays.detail)
+            elif not isinstance(arrays, Refused) and self._shapes_of(arrays) != self._shapes:
+                raise ServiceFailure(
+                    f"{self._client.url} answers with another model than before: the shapes of a "
+                    f"text's arrays were {self._shapes}, and are {self._shapes_of(arrays)}; the "
+                    "written parts stay; --restart starts over"
+                )
+            outcomes.append((index, arrays))
+        return outcomes
+
+    def _read(self, text: str) -> str | Picture | Refused:
+        """Return a text, or the picture at a path."""
+        if not self._pictures:
+            return text
+        data = read_picture(text, MOST_FILE_BYTES)
+        return data if isinstance(data, Refused) else self._picture(data)
+
+    def _picture(self, data: bytes) -> Picture:
+        return Picture(data, "the picture", self._encoding.first_frame)
+
+    def _computed(
+        self, inputs: Sequence[Any], client: Client
+    ) -> list[TextArrays | headscope.Refused]:
+        """Return the arrays of each input, in the order of the kind's fields, or its refusal."""
+        wanted, kind = self._encoding, self._encoding.kind
+        fields = _without_defaults(
+            truncate=wanted.cuts or None,
+            truncation_direction=wanted.truncation_direction,
+            prompt_name=wanted.prompt_name,
+            task=wanted.task,
+        )
+        if kind == "stats":
+            names = [field.name for field in FIELDS[kind]]
+            replies = client.attention(inputs, include=["stats"], on_error="return", **fields)
+            return _each(replies, lambda own: tuple(own.statistics[name] for name in names))
+        fields |= _without_defaults(
+            layer=wanted.layer,
+            pooling=wanted.pooling,
+            normalize=wanted.normalize,
+            dimensions=wanted.dimensions,
+            vector_ranges=wanted.vector_ranges,
+            vector_type=None if wanted.vector_type == "float32" else wanted.vector_type,
+            overflow="windows" if wanted.overflow == "windows" else None,
+            chunk={**asdict(wanted.chunk), "late": wanted.late} if kind == "chunks" else None,
+        )
+        if kind != "chunks":
+            fields["outputs"] = ["pooled" if kind == "importance" else kind]
+        encodings = client.encode(inputs, on_error="return", **fields)
+        if kind == "importance":
+            return self._importance(inputs, encodings, fields)
+        return _each(encodings, self._arrays)
+
+    def _arrays(self, encoding: headscope.Encoding) -> TextArrays:
+        kind = self._encoding.kind
+        if kind == "chunks":
+            places = np.array(encoding.spans, np.int64).reshape(-1, 2)
+            return (*places.T, encoding.span_vectors)
+        vectors = tuple(encoding.tensors[field.tensor] for field in vectors_of(kind))
+        return (np.array(encoding.token_ids), *vectors) if kind == "tokens" else vectors
+
+    def _importance(
+        self, inputs: Sequence[Any], encodings: Sequence[Any], fields: dict[str, Any]
+    ) -> list[TextArrays | headscope.Refused]:
+        """Request the vectors again with each head ablated in turn."""
+        pairs = zip(inputs, encodings, strict=True)
+        kept = [pair for pair in pairs if not isinstance(pair[1], headscope.Refused)]
+        shifts = np.empty((len(kept), *self._shape), np.float32)
+        for layer, head in np.ndindex(*self._shape):
+            fields["ablate"] = [{"layer": layer, "head": head}]
+            without = self._uncounted.encode([given for given, _ in kept], **fields)
+            shifts[:, layer, head] = [
+                shift(own.pooled, whole.pooled)
+                for own, (_, whole) in zip(without, kept, strict=True)
+            ]
+        rows = iter(shifts)
+        return _each(encodings, lambda _: (next(rows),))
+
+    def _shapes_of(self, arrays: TextArrays) -> list[list[int]]:
+        """Return the shape of each array of a text, without the axis of its tokens or chunks."""
+        kind = self._encoding.kind
+        fields = zip(FIELDS[kind], arrays, strict=True)
+        return [[*own.shape[int(field.ragged or kind == "chunks") :]] for field, own in fields]
+
+    def _before_retry(self, error: HeadscopeError) -> None:
+        """Report the first attempt without a reply; a busy service is retried silently."""
+        if isinstance(error, NoConnection) and self._said.acquire(blocking=False):
+            count = self._retries.count
+            seconds = sum(self._retries.wait(error, attempt, 0.5) for attempt in range(count))
+            self._say(f"{error}; retrying {count} times, for about {seconds:.0f} s")
+
+    def _failure(self, error: HeadscopeError) -> ServiceFailure:
+        """Return the error that ends a run."""
+        advice = f"({1 + self._retries.count} tries); the same command resumes the run later"
+        if isinstance(error, headscope.Refused | headscope.InvalidReply):
+            advice = "(the written parts stay; --restart starts over)"
+        return ServiceFailure(f"{error} {advice}")
+
+
+def _each(
+    results: Sequence[Any], arrays_of: Callable[[Any], TextArrays]
+) -> list[TextArrays | headscope.Refused]:
+    return [own if isinstance(own, headscope.Refused) else arrays_of(own) for own in results]
+
+
+def _without_defaults(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -202,19 +202,15 @@ def _encoder(
     options: FileOptions, pictures: bool, settings: Settings, say: Say, engine: Engine | None
 ) -> Iterator[Encoder]:
     """Yield the encoder of a run of texts or pictures, and close it."""
-    with contextlib.ExitStack() as stack:
-        if options.url:
-            from service.files.connection import Connection
-            from service.files.remote import RemoteEncoder, RemotePictures
+    if options.url:
+        from service.files.remote import RemoteEncoder
 
-            connection = Connection(options.url, options.api_key, say=say)
-            stack.enter_context(contextlib.closing(connection))
-            kind = RemotePictures if pictures else RemoteEncoder
-            encoder: Encoder = kind(connection, options.encoding, say)
-        else:
-            artifact = _tower(open_artifact(settings, say), pictures)
-            encoder = LocalEncoder(artifact, settings, options.encoding, engine)
-        yield stack.enter_context(contextlib.closing(encoder))
+        encoder: Encoder = RemoteEncoder(options, say, pictures=pictures)
+    else:
+        artifact = _tower(open_artifact(settings, say), pictures)
+        encoder = LocalEncoder(artifact, settings, options.encoding, engine)
+    with contextlib.closing(encoder):
+        yield encoder
 
 
 def _tower(artifact: Artifact, pictures: bool) -> Artifact:

@@ -270,7 +270,8 @@ def _pieces_of(
     """
     index, too_large = call.index_of(error, part), error.status == TOO_LARGE
     returned = call.on_error == "return" and error.status in OF_INPUTS
-    if index is None and not too_large:  # a refusal that names a field is about the field
+    if index is None and not too_large and "the inputs" not in error.detail:
+        # a refusal that names a field is about the field
         fields = map(re.escape, call.body or ())
         returned &= not any(re.search(rf"\b{field}\b", error.detail) for field in fields)
     if call.whole:

@@ -37,6 +37,8 @@ class Picture:
     data: bytes
     name: str
     """Name in place of a text: the file's name, or what the caller gave."""
+    first_frame: bool = False
+    """Whether an animated picture stands for its first frame."""
 
     @property
     def characters(self) -> int:
@@ -44,9 +46,10 @@ class Picture:
         return 4 * -(-len(self.data) // 3)
 
     @property
-    def element(self) -> Mapping[str, str]:
+    def element(self) -> Mapping[str, object]:
         """Element of a request's inputs."""
-        return {"image": base64.b64encode(self.data).decode("ascii")}
+        first_frame = {"first_frame": True} if self.first_frame else {}
+        return {"image": base64.b64encode(self.data).decode("ascii"), **first_frame}
 
 
 PictureLike: TypeAlias = os.PathLike[str] | bytes | PillowImage
@@ -104,7 +107,7 @@ def items_of(inputs: Inputs, *, mixed: bool = False, pictures: bool = True) -> l
     given: Any = [inputs] if isinstance(inputs, str) or is_picture(inputs) else inputs
     items: list[Item] = []
     for i, value in enumerate(given):
-        if isinstance(value, str):
+        if isinstance(value, str | Picture):
             items.append(value)
         elif pictures and is_picture(value):
             items.append(read_picture(value))

@@ -251,6 +251,15 @@ def test_a_field_that_is_refused_is_no_fault_of_an_input(kind):
     assert len(service.requests) == 2
 
 
+def test_a_field_that_the_inputs_exceed_together_is_found_by_halves(kind):
+    def trouble(request: httpx.Request, _: int) -> httpx.Response | None:
+        many = len(sent(request)["inputs"]) > 1
+        return problem(422, "outputs: the inputs give too many") if many else None
+
+    found = asked(kind, "embed", Service(trouble), TEXTS[:3], fields={"on_error": "return"})
+    assert vectors(found) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [(401, Unauthorized), (404, NotFound), (424, Refused), (500, Failed), (503, Unavailable)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.cli import main
-from service.files.connection import PATIENT, Connection
+from service.files.remote import PATIENT
 from tests.service.harness import listening
 from tests.service.repositories import add
 
@@ -77,8 +76,8 @@ def test_a_service_that_does_not_answer_is_reported_before_the_retries(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The retries take most of a minute, before the line that ends the command."""
-    hasty = functools.partial(Connection, retries=replace(PATIENT, first_wait_seconds=0.001))
-    monkeypatch.setattr("service.files.connection.Connection", hasty)
+    hasty = replace(PATIENT, first_wait_seconds=0.001)
+    monkeypatch.setattr("service.files.remote.PATIENT", hasty)
     source, url = tmp_path / "in.txt", "http://127.0.0.1:1"
     source.write_text("a cat\n", encoding="utf-8")
     assert main(["encode", str(source), "--out", str(tmp_path / "out.npy"), "--url", url]) == 1

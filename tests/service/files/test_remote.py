@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -19,16 +18,16 @@ import pytest
 from safetensors.numpy import load, save
 
 from headscope import Client
-from headscope.sending import Answer, refusal
+from headscope.sending import Answer, Lost, Send, refusal
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from service.files.connection import PATIENT, Connection, RefusedRequest, ServiceFailure
-from service.files.options import Encoding, FileOptions, UsageError
-from service.files.remote import RemoteEncoder
+from service.files.options import Encoding, FileOptions, Outcome, Refused, UsageError
+from service.files.remote import PATIENT, RemoteEncoder, ServiceFailure
 from service.files.run import run
 from service.inference.timings import Warnings
 from service.settings import Settings
+from tests.clients.python import fake
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
 from tests.service.harness import listening
 from tests.service.pictures import pictures_of
@@ -117,7 +116,7 @@ def test_texts_that_are_cut_are_counted_at_the_end(
     [
         ({"api_key": "wrong"}, r"refuses \(401\)"),
         ({"prompt_name": "query"}, r"refuses \(422\): unknown prompt_name"),
-        ({"kind": "sparse"}, r"refuses \(424\)"),
+        ({"kind": "sparse"}, r"refuses \(422\): outputs: .* has no sparse"),
         ({"layer": 9}, r"refuses \(422\): layer 9 is not in"),
     ],
 )
@@ -134,15 +133,18 @@ class AnotherModel:
     """Wrapper of the client's requests whose later replies look like another model's."""
 
     def __init__(self, change: str, patched: pytest.MonkeyPatch) -> None:
-        self.send, self.change, self.sent = Client.request, change, 0
-        patched.setattr(Client, "request", self)
+        self.change, self.sent, send = change, 0, Client._send
 
-    def __get__(self, client: Client, _: type) -> Callable[..., Answer]:
-        return functools.partial(self.changed, client)
+        async def changed(client: Client, step: Send) -> Answer | Lost:
+            # the service would refuse the fingerprint of another model
+            headers = {n: v for n, v in step.headers.items() if n != "x-expect-fingerprint"}
+            answer = await send(client, replace(step, headers=headers))
+            assert isinstance(answer, Answer)
+            return self.changed(answer)
 
-    def changed(self, client: Client, *args: Any, **fields: Any) -> Answer:
-        client.expect_fingerprint = None  # the service would refuse the one of another model
-        answer = self.send(client, *args, **fields)
+        patched.setattr(Client, "_send", changed)
+
+    def changed(self, answer: Answer) -> Answer:
         self.sent += 1
         headers = {**answer.headers}
         headers.pop("x-model-fingerprint", None)
@@ -150,14 +152,17 @@ class AnotherModel:
             headers["x-model-fingerprint"] = "old" if self.sent < 12 else "new"
         if self.change != "width" or self.sent < 12:
             return replace(answer, headers=headers)
-        tensors = {name: array[..., :-1] for name, array in load(answer.content).items()}
-        return replace(answer, headers=headers, content=save(tensors))
+        size = int.from_bytes(answer.content[:8], "little")
+        metadata = json.loads(answer.content[8 : 8 + size])["__metadata__"]
+        tensors = load(answer.content)
+        tensors["pooled"] = tensors["pooled"][..., :-1]
+        return replace(answer, headers=headers, content=save(tensors, metadata))
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("fingerprint", "x-model-fingerprint was old, and is new; the written parts stay"),
+        ("fingerprint", r"the model new, and expect_fingerprint is old .*written parts stay"),
         ("width", r"arrays were \[\[\d+\]\], and are \[\[\d+\]\]; the written parts stay"),
     ],
 )
@@ -199,8 +204,7 @@ def test_a_service_without_fingerprints_is_told(
 ) -> None:
     reported: list[str] = []
     AnotherModel("header", monkeypatch)
-    with contextlib.closing(Connection(small_url, "secret")) as connection:
-        RemoteEncoder(connection, Encoding(), reported.append).close()
+    remote(small_url, say=reported.append, api_key="secret").close()
     (line,) = reported
     assert "answers without x-model-fingerprint" in line
 
@@ -273,6 +277,7 @@ def test_pictures_are_those_of_an_engine_here(
 
 
 Reply = tuple[int, dict[str, str], bytes]
+INFO: Reply = (200, {}, json.dumps(fake.INFO).encode())
 
 
 class Stub(HTTPServer):
@@ -281,8 +286,7 @@ class Stub(HTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.replies: list[Reply] = []
-        self.asked: list[tuple[str, str | None]] = []
-        self.expected: list[str | None] = []
+        self.asked: list[tuple[str, str | None, str | None]] = []
 
     @property
     def url(self) -> str:
@@ -290,15 +294,18 @@ class Stub(HTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def do_POST(self) -> None:
         stub = self.server
         assert isinstance(stub, Stub)
-        self.rfile.read(int(self.headers["Content-Length"]))
-        stub.asked.append((self.path, self.headers["Authorization"]))
-        stub.expected.append(self.headers["x-expect-fingerprint"])
-        status, headers, body = stub.replies.pop(0) if stub.replies[1:] else stub.replies[0]
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        headers = (self.headers[name] for name in ("Authorization", "x-expect-fingerprint"))
+        stub.asked.append((self.path, *headers))
+        status, given, body = stub.replies.pop(0) if stub.replies[1:] else stub.replies[0]
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        for name, value in {"Content-Length": str(len(body)), **given}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)  # HTTP/1.0: the end of the connection follows
@@ -318,50 +325,63 @@ def stub() -> Iterator[Stub]:
 
 
 BUSY = (429, {"Retry-After": "0"}, b'{"detail": "the queue is full"}')
-HASTY = replace(PATIENT, first_wait_seconds=0.001)
-"""The retries of a run, without their waits."""
 
 
-def test_warnings_of_replies_are_kept(stub: Stub) -> None:
-    """Headers that are not numbers are not this service's, and are ignored."""
-    stub.replies = [(200, {"x-truncated": number}, b"{}") for number in ("2", "", "some")]
-    connection = Connection(stub.url)
-    for _ in range(3):
-        connection.post("/encode", {}, "application/json")
-    assert connection.warnings == [Warnings(truncated=2), Warnings(), Warnings()]
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry without waits."""
+    hasty = replace(PATIENT, first_wait_seconds=0.001)
+    monkeypatch.setattr("service.files.remote.PATIENT", hasty)
 
 
-@pytest.mark.parametrize(("first", "then"), [("one", "two"), ("one", None), (None, "two")])
-@pytest.mark.parametrize("status", [200, 422])
-def test_another_model_ends_the_requests(
-    stub: Stub, first: str | None, then: str | None, status: int
-) -> None:
-    """This includes refusals of a text; a refusal without the header may be a proxy's."""
-    replies = [(200, first), (200, first), (status, then)]
-    stub.replies = [
-        (code, {} if name is None else {"x-model-fingerprint": name}, b"{}")
-        for code, name in replies
-    ]
-    connection = Connection(stub.url)
-    connection.post("/encode", {}, "*/*")
-    assert connection.fingerprint == first
-    connection.post("/encode", {}, "*/*")
-    assert stub.expected == [None, first]
-    if (status, then) == (422, None):
-        with pytest.raises(RefusedRequest):
-            connection.post("/encode", {}, "*/*")
-        return
-    says = f"was {first or 'absent'}, and is {then or 'absent'}; the written parts stay; --resta"
-    with pytest.raises(ServiceFailure, match=says):
-        connection.post("/encode", {}, "*/*")
+def remote(url: str, say: Callable[[str], None] = print, **options: Any) -> RemoteEncoder:
+    return RemoteEncoder(FileOptions((), Path("out.npy"), url=url, **options), say)
+
+
+def vectors(*texts: str, **headers: str) -> Reply:
+    """Return a reply of /encode."""
+    tensors = {"pooled": np.zeros((len(texts), 4), np.float32)}
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return 200, names, fake.binary(texts, tensors)
+
+
+def outcomes(encoder: RemoteEncoder, *texts: str) -> list[Outcome]:
+    return [outcome for batch in encoder.begin(texts) for _, outcome in batch.result()]
+
+
+def test_warnings_of_replies_are_counted(stub: Stub) -> None:
+    """All but those of the trial; headers that are no numbers are not this service's."""
+    counts = ("7", "2", "", "some", "3")
+    stub.replies = [INFO, *(vectors("a", x_truncated=count) for count in counts)]
+    with contextlib.closing(remote(stub.url)) as encoder:
+        for _ in counts[1:]:
+            outcomes(encoder, "a")
+        assert encoder.warnings == Warnings(truncated=5)
+
+
+def test_another_model_or_none_ends_the_run(stub: Stub) -> None:
+    """A refusal without the header may be a proxy's."""
+    one, two = (vectors("a", x_model_fingerprint=name) for name in ("one", "two"))
+    refused = (422, {}, b'{"detail": "inputs[0] has 600 tokens"}')
+    another = (409, {}, b'{"detail": "the fingerprint is two"}')
+    stub.replies = [INFO, one, one, refused, two, vectors("a"), another]
+    with contextlib.closing(remote(stub.url)) as encoder:
+        assert encoder.identity["fingerprint"] == "one"
+        assert np.array(outcomes(encoder, "a")).shape == (1, 1, 4)
+        assert outcomes(encoder, "a") == [Refused("the text has 600 tokens")]
+        for says in ("model two, and", "without a fingerprint, and", "fingerprint is two"):
+            with pytest.raises(ServiceFailure, match=rf"{says}.*written parts stay; --restart"):
+                outcomes(encoder, "a")
+    assert [expected for _, _, expected in stub.asked] == [None, None, *["one"] * 5]
 
 
 def test_a_busy_service_is_asked_again(stub: Stub) -> None:
-    """So is a proxy without its service."""
-    stub.replies = [BUSY, (503, {}, b""), (502, {}, b""), (200, {}, b"vectors")]
-    connection = Connection(stub.url, "secret", HASTY)
-    assert connection.post("/encode", {"inputs": ["a"]}, "*/*") == b"vectors"
-    assert stub.asked == [("/encode", "Bearer secret")] * 4
+    """So are a proxy without its service, and a reply that breaks off."""
+    broken = (200, {"Content-Length": "9"}, b"vec")
+    stub.replies = [INFO, BUSY, (503, {}, b""), (502, {}, b""), broken, vectors("a")]
+    remote(stub.url, api_key="secret").close()
+    keys = [(path, key) for path, key, _ in stub.asked]
+    assert keys == [("/info", "Bearer secret"), *[("/encode", "Bearer secret")] * 5]
 
 
 def test_the_waits_of_a_run() -> None:
@@ -376,31 +396,15 @@ def test_the_waits_of_a_run() -> None:
 def test_a_service_that_never_answers(stub: Stub) -> None:
     stub.replies = [BUSY]
     with pytest.raises(ServiceFailure, match=r"429: the queue is full \(8 tries\); the same comm"):
-        Connection(stub.url, retries=HASTY).post("/encode", {}, "*/*")
+        remote(stub.url)
     assert len(stub.asked) == 8
-
-
-def test_a_reply_that_breaks_off_is_requested_again(stub: Stub) -> None:
-    stub.replies = [(200, {"Content-Length": "9"}, b"vec"), (200, {}, b"vectors")]
-    assert Connection(stub.url, retries=HASTY).post("/encode", {}, "*/*") == b"vectors"
-
-
-def test_what_is_refused_is_not_sent_again(stub: Stub) -> None:
-    stub.replies = [(422, {}, b'{"detail": "inputs[0] has 600 tokens"}')]
-    with pytest.raises(RefusedRequest, match="600 tokens") as refused:
-        Connection(stub.url).post("/encode", {}, "*/*")
-    assert refused.value.status == 422
-    assert len(stub.asked) == 1
 
 
 def test_nobody_listens() -> None:
     """The first attempt is reported at once, and only once: the waits of a run take a minute."""
     said: list[str] = []
-    rules = replace(HASTY, longest_wait_seconds=0.002)
-    connection = Connection("http://127.0.0.1:1", retries=rules, say=said.append)
-    for _ in range(2):
-        with pytest.raises(ServiceFailure, match=r"no reply from .*:1/info: .*8 t"):
-            connection.get("/info")
+    with pytest.raises(ServiceFailure, match=r"no reply from .*:1/info: .*8 t"):
+        remote("http://127.0.0.1:1", said.append)
     (line,) = said
     assert line.startswith("no reply from http://127.0.0.1:1/info: ")
     assert line.endswith("; retrying 7 times, for about 0 s")
@@ -409,4 +413,4 @@ def test_nobody_listens() -> None:
 @pytest.mark.parametrize(("url", "key"), [("http://", None), ("http://a", "no key")])
 def test_an_address_or_a_key_that_cannot_be_used(url: str, key: str | None) -> None:
     with pytest.raises(UsageError, match="http or https" if key is None else "api_key is empty"):
-        Connection(url, key)
+        remote(url, api_key=key)
