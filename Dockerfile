@@ -5,7 +5,7 @@
 # docker build --target bare-cpu .        without an artifact, for one that is mounted at /artifact
 # docker build --target sbom-cpu --output . .                   the bill of materials
 #
-# docs/deployment.md says more; `python -m deploy.image.check` builds and tries them without a
+# docs/operations.md says more; `python -m deploy.image.check` builds and tries them without a
 # docker engine.
 
 # Every stage starts here, so that the interpreter a venv links to is in all of them. It is 3.11.16's;

@@ -132,14 +132,26 @@ PATH = re.compile(
 )
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in titles)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in plain}
+
+
 def test_links_lead_somewhere() -> None:
     missing = [
         f"{page.name}: {target}"
-        for page in PAGES
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8"))
-        if not target.startswith("http") and not (page.parent / target).exists()
+        for page in [*PAGES, ROOT / "CHANGELOG.md"]
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8"))
+        if not target.startswith("http") and not leads_somewhere(page, *target.partition("#")[::2])
     ]
     assert missing == []
+
+
+def leads_somewhere(page: Path, target: str, anchor: str) -> bool:
+    path = page.parent / target if target else page
+    return path.exists() and (not anchor or anchor in anchors(path))
 
 
 def test_paths_that_pages_name_exist() -> None:
@@ -157,7 +169,7 @@ def test_wheels_and_the_changelog_have_the_version_of_both_distributions() -> No
     projects = [read("pyproject.toml"), read("clients/python/pyproject.toml")]
     (version,) = {tomllib.loads(text)["project"]["version"] for text in projects}
     wheels = re.findall(r"headscope(?:_server)?-([\d.]+)-py3", read("docs/operations.md"))
-    image = re.findall(r"newTag: ([\d.]+)", read("docs/deployment.md"))
+    image = re.findall(r"newTag: ([\d.]+)", read("docs/operations.md"))
     newest = re.findall(
         r"^## \[(\d[\d.]*)\] - \d{4}-\d\d-\d\d$", read("CHANGELOG.md"), re.MULTILINE
     )[0]

@@ -55,7 +55,7 @@ def _shown(latencies: list[float]) -> str:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """Return the gates of docs/scaling.md; latencies are mean / p50 / p90 / p99, in ms."""
+    """Return the gates of docs/operations.md; latencies are mean / p50 / p90 / p99, in ms."""
     seconds = float(scale.of(30, 3))
     gates = []
     with group() as replicas:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class Scale(Enum):
-    """Size of a trial: full, as in docs/reliability.md, or short enough for a test."""
+    """Size of a trial: full, as in docs/runbook.md, or short enough for a test."""
 
     FULL = "full"
     SHORT = "short"

@@ -52,7 +52,7 @@ def drained(replicas: Group, scale: Scale, capacity: float) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """Return the gates of docs/deployment.md about the balancer."""
+    """Return the gates of docs/operations.md about the balancer."""
     seconds = float(scale.of(15, 2))
     rates = {}
     with group() as replicas:

@@ -5,7 +5,7 @@ Run: python -m benchmarks.capacity latency [--loads 0.3 0.6] [--replicas 1 2 4]
      python -m benchmarks.capacity corpus --texts 10000000000 --machines 100
 
 Each takes `--batch-seconds`, `--token-seconds` and so on of your own replica; `--help` lists them.
-The defaults describe the node of docs/scaling.md.
+The defaults describe the node of docs/operations.md.
 """
 
 from __future__ import annotations

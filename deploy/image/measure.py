@@ -1,4 +1,4 @@
-"""Sizes and cold starts of images, as rows of docs/deployment.md.
+"""Sizes and cold starts of images, as rows of docs/operations.md.
 
 `python -m deploy.image.measure --storage FOLDER TARGET...` after `deploy.image.check` has built the
 targets there.
