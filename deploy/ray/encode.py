@@ -18,7 +18,7 @@ from service.cli import terminal
 from service.cli.command import Command
 from service.cli.options import given, settings_of
 from service.cli.terminal import FAILURES, Exit, WrongUseError, code_of, one_line
-from service.files.options import Encoding, FileOptions, UsageError
+from service.files.options import FileOptions, UsageError
 from service.files.run import DONE, SKIPPED
 from service.settings import Settings
 
@@ -37,11 +37,9 @@ def encode(**options: Any) -> int:
     settings = settings_of(given({name: options.pop(name) for name in single.SETTINGS}))
     own = {"threads": settings.threads or pool.cpus, "api_keys": None}  # no key goes to the cluster
     settings = settings.model_copy(update=own)
-    out: Path = options.pop("out").absolute() / "corpus.parquet"
-    fields = {name: options.pop(name) for name in Encoding.__dataclass_fields__ if name != "kind"}
-    encoding = Encoding(options.pop("outputs"), **fields)
+    options["out"] = options["out"].absolute() / "corpus.parquet"
     try:
-        return run(FileOptions(encoding=encoding, out=out, **options), settings, pool)
+        return run(single.file_options(options), settings, pool)
     except UsageError as error:
         raise WrongUseError(str(error)) from None
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import click
+import numpy as np
 
-from model.numerics.pooling import PoolingName
-from model.numerics.quantization import VECTOR_TYPES
 from service.cli.command import Choice, Command
-from service.cli.options import given, setting, settings_of
+from service.cli.options import given, literals, setting, settings_of
 from service.cli.terminal import WrongUseError
+from service.files.options import Encoding, FileOptions, UsageError
 from service.system import resources
 from service.system.logs import printable
 
@@ -35,6 +36,45 @@ SINGLE = {
     "artifact": "Exported artifact folder, in place of a model.",
 }
 """Setting that accepts several values for `serve` → help of the single value here."""
+LEAST = {"dimensions": 1, "chunk_size": 1, "chunk_overlap": 0}
+HELP = {
+    "Files": {
+        "out": "Output file: .parquet, .npy, .npz, .safetensors or .jsonl.",
+        "column": "Column of the texts.",
+        "image_column": "Column of the paths of pictures, which are encoded in place of texts.",
+        "on_error": "Action at a row without a text or picture that the model can read.",
+        "first_frame": "Encode the first frame of animated pictures, which are refused otherwise.",
+        "restart": "Discard an unfinished run, or replace a finished output.",
+    },
+    "Vectors": {
+        "kind": "A vector for each text or for each of its chunks, vectors of tokens, weights of "
+        "words, vectors of late interaction, statistics of each head, or the change of a text's "
+        "vector without each head.",
+        "layer": "Hidden state, 0 … L.",
+        "pooling": "The checkpoint's by default.",
+        "normalize": "Return unit vectors; the checkpoint's choice by default.",
+        "dimensions": "Number of leading features.",
+        "vector_type": "Type of a text's vector; binary vectors have eight features in a byte.",
+        "vector_ranges": ".npy file [2, D]: lowest and highest value of each feature, for int8 and "
+        "uint8; the artifact's by default.",
+        "truncate": "Truncate long texts.",
+        "overflow": "Action at a text that is too long; windows, for chunks, encode all of it.",
+        "truncation_direction": "Side to cut.",
+        "prompt_name": "Name of a prompt of the checkpoint.",
+        "task": "Task of a model that has several (jina-embeddings-v3).",
+    },
+    "Chunks": {
+        "chunk_by": "Where chunks end if they can.",
+        "chunk_size": "Maximum tokens of a chunk.",
+        "chunk_overlap": "Maximum tokens that a chunk repeats; an eighth of the size by default.",
+        "late": "Pool chunks from one pass over the whole text, or encode each alone.",
+    },
+    "Service": {
+        "url": "URL of a running service to use in place of an engine.",
+        "api_key": "API key of the service; by default the first of HEADSCOPE_API_KEYS.",
+    },
+}
+"""Group of help → field of `FileOptions` or `Encoding` → help of its option."""
 
 
 def encode(**options: Any) -> int:
@@ -47,32 +87,19 @@ def encode(**options: Any) -> int:
     if settings.api_keys and options["api_key"] is None:
         options["api_key"] = settings.api_keys.split(",")[0].strip()
     resources.settle_allocator()
-    from service.files.options import Encoding, FileOptions, UsageError
     from service.files.run import run
 
-    if options["vector_ranges"] is not None:
-        options["vector_ranges"] = _ranges(options["vector_ranges"])
-    fields = {name: options.pop(name) for name in Encoding.__dataclass_fields__ if name != "kind"}
     try:
-        chosen = FileOptions(encoding=Encoding(options.pop("outputs"), **fields), **options)
-        return run(chosen, settings, _say)
+        return run(file_options(options), settings, _say)
     except UsageError as error:
         raise WrongUseError(str(error)) from None
 
 
-def _ranges(path: Path) -> tuple[tuple[float, ...], ...]:
-    """Return the ranges of a .npy file."""
-    import numpy as np
-
-    try:
-        ranges = np.load(path, allow_pickle=False).astype(np.float32)
-    except (ValueError, OSError) as error:
-        raise WrongUseError(f"--vector-ranges {path} is not a .npy file: {error}") from None
-    if ranges.ndim != 2 or len(ranges) != 2:
-        raise WrongUseError(
-            f"--vector-ranges {path} has the shape {ranges.shape}; [2, D] is needed"
-        )
-    return tuple(tuple(row.tolist()) for row in ranges)
+def file_options(options: dict[str, Any]) -> FileOptions:
+    """Return the options of the command line as those of a run."""
+    own = {name: value for name, value in options.items() if hasattr(Encoding, name)}
+    rest = {name: value for name, value in options.items() if name not in own}
+    return FileOptions(encoding=Encoding(**own), **rest)
 
 
 def _say(step: str) -> None:
@@ -82,142 +109,65 @@ def _say(step: str) -> None:
     tqdm.write(f"headscope: {printable(step)}", file=sys.stderr)
 
 
-class _Option(click.Option):
-    """Option in a group of help that is not a setting."""
+class Ranges(click.ParamType[tuple[tuple[float, ...], ...]]):
+    """Ranges of features, by the path of their .npy file."""
 
-    def __init__(self, group: str, *words: str, **attributes: Any) -> None:
-        known = attributes.get("default") is not None
-        super().__init__([*words], show_default=known, **attributes)
+    name = "file"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[float, ...], ...]:
+        """Return the ranges of a file."""
+        try:
+            ranges = np.load(value, allow_pickle=False).astype(np.float32)
+        except (ValueError, OSError) as error:
+            self.fail(f"{value} is not a .npy file: {error}", param, ctx)
+        if ranges.ndim != 2 or len(ranges) != 2:
+            self.fail(f"{value} has the shape {ranges.shape}; [2, D] is needed", param, ctx)
+        return tuple(tuple(row.tolist()) for row in ranges)
+
+
+class FieldOption(click.Option):
+    """Option of a field of `FileOptions` or `Encoding`, with its type, choices and default."""
+
+    def __init__(self, name: str, group: str, about: str) -> None:
+        kind = Encoding if hasattr(Encoding, name) else FileOptions
+        annotation = get_type_hints(kind)[name]
+        default = {own.name: own.default for own in fields(kind)}[name]
+        flag = "--outputs" if name == "kind" else "--" + name.replace("_", "-")
+        switch = bool in (annotation, *get_args(annotation))
+        if switch and default is not False:
+            flag += f"/--no-{flag[2:]}"
+        super().__init__(
+            [flag, name],
+            type=None if switch else _type_of(name, annotation),
+            is_flag=switch,
+            required=default is MISSING,
+            default=None if default is MISSING else default,
+            show_default=default not in (None, False, MISSING),
+            help=about,
+        )
         self.group = group
 
 
-FILES, VECTORS, CHUNKS, SERVICE = "Files", "Vectors", "Chunks", "Service"
+def _type_of(name: str, annotation: object) -> click.ParamType[Any]:
+    if words := tuple(literals(annotation)):
+        return Choice(words)
+    if name == "vector_ranges":
+        return Ranges()
+    if annotation is Path:
+        return click.Path(path_type=Path)
+    if int in (annotation, *get_args(annotation)):
+        return click.IntRange(LEAST[name]) if name in LEAST else click.INT
+    return click.STRING
+
+
 command = Command(
     "encode",
     callback=encode,
     params=[
         click.Argument(["inputs"], nargs=-1, required=True, metavar="INPUT..."),
-        _Option(
-            FILES,
-            "--out",
-            type=click.Path(path_type=Path),
-            required=True,
-            help="Output file: .parquet, .npy, .npz, .safetensors or .jsonl.",
-        ),
-        _Option(FILES, "--column", default="text", help="Column of the texts."),
-        _Option(
-            FILES,
-            "--image-column",
-            help="Column of the paths of pictures, which are encoded in place of texts.",
-        ),
-        _Option(
-            FILES,
-            "--on-error",
-            type=Choice(("stop", "skip")),
-            default="stop",
-            help="Action at a row without a text or picture that the model can read.",
-        ),
-        _Option(
-            FILES,
-            "--first-frame",
-            is_flag=True,
-            help="Encode the first frame of animated pictures, which are refused otherwise.",
-        ),
-        _Option(
-            FILES,
-            "--restart",
-            is_flag=True,
-            help="Discard an unfinished run, or replace a finished output.",
-        ),
-        _Option(
-            VECTORS,
-            "--outputs",
-            type=Choice(
-                ("pooled", "chunks", "tokens", "sparse", "multivector", "stats", "importance")
-            ),
-            default="pooled",
-            help="A vector for each text or for each of its chunks, vectors of tokens, weights of "
-            "words, vectors of late interaction, statistics of each head, or the change of a "
-            "text's vector without each head.",
-        ),
-        _Option(VECTORS, "--layer", type=int, default=-1, help="Hidden state, 0 … L."),
-        _Option(
-            VECTORS,
-            "--pooling",
-            type=Choice(get_args(PoolingName)),
-            help="The checkpoint's by default.",
-        ),
-        _Option(
-            VECTORS,
-            "--normalize/--no-normalize",
-            default=None,
-            help="Return unit vectors; the checkpoint's choice by default.",
-        ),
-        _Option(
-            VECTORS, "--dimensions", type=click.IntRange(1), help="Number of leading features."
-        ),
-        _Option(
-            VECTORS,
-            "--vector-type",
-            type=Choice(VECTOR_TYPES),
-            default="float32",
-            help="Type of a text's vector; binary vectors have eight features in a byte.",
-        ),
-        _Option(
-            VECTORS,
-            "--vector-ranges",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help=".npy file [2, D]: lowest and highest value of each feature, for int8 and uint8; "
-            "the artifact's by default.",
-        ),
-        _Option(VECTORS, "--truncate", is_flag=True, help="Truncate long texts."),
-        _Option(
-            VECTORS,
-            "--overflow",
-            type=Choice(("error", "truncate", "windows")),
-            help="Action at a text that is too long; windows, for chunks, encode all of it.",
-        ),
-        _Option(
-            CHUNKS,
-            "--chunk-by",
-            type=Choice(("tokens", "sentences", "paragraphs")),
-            default="sentences",
-            help="Where chunks end if they can.",
-        ),
-        _Option(
-            CHUNKS,
-            "--chunk-size",
-            type=click.IntRange(1),
-            default=256,
-            help="Maximum tokens of a chunk.",
-        ),
-        _Option(
-            CHUNKS,
-            "--chunk-overlap",
-            type=click.IntRange(0),
-            help="Maximum tokens that a chunk repeats; an eighth of the size by default.",
-        ),
-        _Option(
-            CHUNKS,
-            "--late/--no-late",
-            default=True,
-            help="Pool chunks from one pass over the whole text, or encode each alone.",
-        ),
-        _Option(
-            VECTORS,
-            "--truncation-direction",
-            type=Choice(("right", "left")),
-            default="right",
-            help="Side to cut.",
-        ),
-        _Option(VECTORS, "--prompt-name", help="Name of a prompt of the checkpoint."),
-        _Option(VECTORS, "--task", help="Task of a model that has several (jina-embeddings-v3)."),
-        _Option(SERVICE, "--url", help="URL of a running service to use in place of an engine."),
-        _Option(
-            SERVICE,
-            "--api-key",
-            help="API key of the service; by default the first of HEADSCOPE_API_KEYS.",
-        ),
+        *(FieldOption(name, group, HELP[group][name]) for group in HELP for name in HELP[group]),
         *(setting(name, single=name in SINGLE, about=SINGLE.get(name, "")) for name in SETTINGS),
     ],
     help="Encode the texts of files, or pictures, into one file. INPUT is a .txt (one text a "

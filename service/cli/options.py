@@ -37,7 +37,7 @@ def messages(error: ValidationError, flags: Mapping[str, object]) -> list[str]:
 
 def choices(field: FieldInfo) -> tuple[str, ...]:
     """Return the words of a setting that is a choice, else nothing."""
-    return tuple(_literals(field.annotation))
+    return tuple(literals(field.annotation))
 
 
 def _wrong(item: ErrorDetails, flags: Mapping[str, object], content: Content | None) -> str:
@@ -85,12 +85,13 @@ def _joined(source: str, reason: str) -> str:
     return f"{source}{' ' if reason.startswith('must ') else ': '}{reason}"
 
 
-def _literals(annotation: object) -> Iterator[str]:
+def literals(annotation: object) -> Iterator[str]:
+    """Yield the words of a type that is a choice."""
     if get_origin(annotation) is Literal:
         yield from get_args(annotation)
     else:
         for part in get_args(annotation):
-            yield from _literals(part)
+            yield from literals(part)
 
 
 class Words(Choice):

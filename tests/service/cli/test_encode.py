@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.cli import main
+from service.cli.encode import SETTINGS, command
+from service.files.options import Encoding, FileOptions
 from service.files.remote import PATIENT
 from tests.service.harness import listening
 from tests.service.repositories import add
@@ -85,6 +87,11 @@ def test_a_service_that_does_not_answer_is_reported_before_the_retries(
     assert retrying.startswith(f"headscope: no reply from {url}/info: ")
     assert retrying.endswith("; retrying 7 times, for about 0 s")
     assert failed.startswith(f"headscope encode: no reply from {url}/info: ")
+
+
+def test_every_field_of_a_run_is_an_option() -> None:
+    chosen = {field.name for kind in (FileOptions, Encoding) for field in fields(kind)}
+    assert {one.name for one in command.params if one.name not in SETTINGS} == chosen - {"encoding"}
 
 
 @pytest.fixture(scope="module")
