@@ -23,7 +23,7 @@ from model.encoder.encoder import Encoder
 from model.encoder.picture_tensors import picture_parameters
 from model.errors import CheckpointError
 from model.families.family import Family, SinusoidLayout
-from model.families.jina_tasks import (
+from model.families.jina_v3 import (
     PEFT_WEIGHTS,
     TaskFolder,
     folder_name,

@@ -48,9 +48,9 @@ def picture_parameters(
     }
     if _PATCH in parameters:
         parameters[_PATCH] = parameters[_PATCH].flatten(1)
-        bias = tensors.get(_BIAS, torch.zeros(config.hidden_size)).float()
-        rows = [bias[None], *(tensors[key].float().flatten(0, -2) for key in special)]
-        parameters[WORDS] = torch.cat(rows)
+        bias = tensors.get(_BIAS, torch.zeros(config.hidden_size))
+        rows = (bias, *(tensors[key] for key in special))
+        parameters[WORDS] = torch.cat([own.float().reshape(-1, config.hidden_size) for own in rows])
     if _POSITION in parameters:
         table = parameters[_POSITION].float().flatten(0, -2)
         parameters[_POSITION] = _positions(patches, table, source, antialias=antialias)

@@ -1,25 +1,17 @@
-"""BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461), and parts of its descendants."""
+"""BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461), and its descendants."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from model.config.decoder import DecoderConfig
-from model.config.encoder import (
-    ActivationName,
-    AttentionLayout,
-    EmbeddingLayout,
-    EncoderConfig,
-    LayerLayout,
-    NormalizerName,
-    ScoreName,
-)
+from model.config.encoder import ActivationName, AttentionLayout, EmbeddingLayout, LayerLayout
 from model.families.family import OUTPUT, Family, Renames
-from model.families.keys import EncoderDecoderKeys, PaddingId
+from model.families.keys import Count, EncoderDecoderKeys, PaddingId
+from model.families.rotary import LONGEST
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,67 +23,55 @@ _ROWS_BEFORE = 2
 class BartKeys(EncoderDecoderKeys):
     """Keys of `config.json` in BART and its descendants, with transformers' defaults."""
 
-    model_type: str
-    vocab_size: int = Field(gt=0, default=50265)
-    d_model: int = Field(gt=0, default=1024)
-    encoder_layers: int = Field(gt=0, default=12)
-    encoder_ffn_dim: int = Field(gt=0, default=4096)
-    encoder_attention_heads: int = Field(gt=0, default=16)
-    decoder_layers: int = Field(gt=0, default=12)
-    decoder_ffn_dim: int = Field(gt=0, default=4096)
-    decoder_attention_heads: int = Field(gt=0, default=16)
-    activation_function: ActivationName = "gelu"
-    max_position_embeddings: int = Field(gt=0, default=1024)
+    vocab_size: Count = 50265
+    hidden_size: Count = Field(1024, alias="d_model")
+    num_hidden_layers: Count = Field(12, alias="encoder_layers")
+    intermediate_size: Count = Field(4096, alias="encoder_ffn_dim")
+    num_attention_heads: Count = Field(16, alias="encoder_attention_heads")
+    decoder_layers: Count = 12
+    decoder_ffn_dim: Count = 4096
+    decoder_attention_heads: Count = 16
+    hidden_act: ActivationName = Field("gelu", alias="activation_function")
+    max_position_embeddings: Count = 1024
     scale_embedding: bool = False
     pad_token_id: PaddingId = 1
     decoder_start_token_id: int | None = Field(ge=0, default=None)
     tie_word_embeddings: bool = True
-    attention_score: ScoreName = "scaled_dot_product"
-    attention_normalizer: NormalizerName = "softmax"
 
-    layer: ClassVar[LayerLayout] = LayerLayout()
+    _fixed: ClassVar[Mapping[str, Any]] = {"type_vocab_size": 0, "layer_norm_eps": 1e-5}
+    _embeddings: ClassVar[Mapping[str, Any]] = {}
+    """Fields of the layout of the embeddings of encoder and decoder."""
+    _layer: ClassVar[LayerLayout] = LayerLayout()
     """Layout of each layer of encoder and decoder."""
-    output_bias: ClassVar[bool] = True
+    _output_bias: ClassVar[bool] = True
 
-    @property
-    def embedding_scale(self) -> float:
-        """Factor of a word's embedding."""
-        return self.d_model**0.5 if self.scale_embedding else 1.0
-
-    @property
-    def embeddings(self) -> EmbeddingLayout:
-        """Layout of the embeddings of encoder and decoder."""
-        return EmbeddingLayout(scale=self.embedding_scale)
-
-    @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
-        """Return the encoder of a checkpoint."""
-        keys = cls.model_validate(fields)
-        return EncoderConfig(
-            num_hidden_layers=keys.encoder_layers,
-            num_attention_heads=keys.encoder_attention_heads,
-            intermediate_size=keys.encoder_ffn_dim,
-            **keys._both(),
-        )
+    def _layouts(self) -> dict[str, Any]:
+        scale = self.hidden_size**0.5 if self.scale_embedding else 1.0
+        return {
+            "layer": self._layer,
+            "embeddings": EmbeddingLayout(scale=scale, **self._embeddings),
+        }
 
     @classmethod
     def read_decoder(cls, fields: Mapping[str, Any]) -> DecoderConfig | None:
         """Return the decoder of a checkpoint; None for a model with only an encoder."""
-        keys = cls.model_validate(fields)
+        keys = cls.parse(fields)
         if keys.encoder_alone:
             return None
-        layers = EncoderConfig(
-            num_hidden_layers=keys.decoder_layers,
-            num_attention_heads=keys.decoder_attention_heads,
-            intermediate_size=keys.decoder_ffn_dim,
-            attention=AttentionLayout(causal=True),
-            **keys._both() | {"vocab_size": keys.target_words},
-        )
-        return DecoderConfig(
-            layers=layers,
-            start_token_id=keys.decoder_start_token_id,
-            output_bias=keys.output_bias,
-            tied_output=keys.tie_word_embeddings,
+        layers = keys.encoder_fields() | {
+            "vocab_size": keys.target_words,
+            "num_hidden_layers": keys.decoder_layers,
+            "num_attention_heads": keys.decoder_attention_heads,
+            "intermediate_size": keys.decoder_ffn_dim,
+            "attention": AttentionLayout(causal=True),
+        }
+        return DecoderConfig.model_validate(
+            {
+                "layers": layers,
+                "start_token_id": keys.decoder_start_token_id,
+                "output_bias": cls._output_bias,
+                "tied_output": keys.tie_word_embeddings,
+            }
         )
 
     @property
@@ -99,32 +79,73 @@ class BartKeys(EncoderDecoderKeys):
         """Number of words in the decoder's vocabulary."""
         return self.vocab_size
 
-    def _both(self) -> dict[str, Any]:
-        """Return the fields that encoder and decoder share."""
-        return {
-            "model_type": self.model_type,
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.d_model,
-            "hidden_act": self.activation_function,
-            "max_position_embeddings": self.max_position_embeddings,
-            "type_vocab_size": 0,
-            "layer_norm_eps": 1e-5,
-            "pad_token_id": self.pad_token_id,
-            "attention_score": self.attention_score,
-            "attention_normalizer": self.attention_normalizer,
-            "layer": self.layer,
-            "embeddings": self.embeddings,
-        }
-
 
 class BartConfig(BartKeys):
     """Keys of BART's `config.json`."""
 
-    model_type: Literal["bart"]
     decoder_start_token_id: int = Field(ge=0, default=2)
 
 
-def without_first_rows(name: str, tensor: Tensor) -> dict[str, Tensor]:
+class MBartConfig(BartKeys):
+    """Keys of mBART's `config.json` (Liu et al. 2020, https://arxiv.org/abs/2001.08210).
+
+    It is BART with norms before each part. The decoder reads a target's last token before the
+    target.
+    """
+
+    _layer: ClassVar[LayerLayout] = LayerLayout(order="pre_norm")
+
+    @classmethod
+    def read_decoder(cls, fields: Mapping[str, Any]) -> DecoderConfig | None:
+        """Return the decoder of a checkpoint."""
+        return super().read_decoder({**fields, "decoder_start_token_id": None})
+
+
+class M2M100Config(BartKeys):
+    """Keys of the `config.json` of M2M-100 (Fan et al. 2020) and of NLLB.
+
+    https://arxiv.org/abs/2010.11125. It is mBART with sinusoidal positions, which start after the
+    padding token's id.
+    """
+
+    _layer: ClassVar[LayerLayout] = LayerLayout(order="pre_norm")
+    _embeddings: ClassVar[Mapping[str, Any]] = {"positions": "table_after_padding", "norm": False}
+    _output_bias: ClassVar[bool] = False
+
+    vocab_size: Count = 128112
+    hidden_size: int = Field(1024, gt=4, alias="d_model")
+    hidden_act: ActivationName = Field("relu", alias="activation_function")
+    max_position_embeddings: int = Field(gt=0, le=LONGEST, default=1024)
+    scale_embedding: bool = True
+    pad_token_id: int = Field(ge=0, default=1)
+    decoder_start_token_id: int = Field(ge=0, default=2)
+
+
+class MarianConfig(BartKeys):
+    """Keys of Marian's `config.json`, as in OPUS-MT (Junczys-Dowmunt et al. 2018).
+
+    https://arxiv.org/abs/1804.00344. It is BART with sinusoidal positions, without a norm of the
+    embeddings, and optionally with a separate vocabulary for the target.
+    """
+
+    _embeddings: ClassVar[Mapping[str, Any]] = {"norm": False}
+
+    vocab_size: Count = 58101
+    decoder_vocab_size: Count | None = None
+    share_encoder_decoder_embeddings: bool = True
+    max_position_embeddings: int = Field(gt=0, le=LONGEST, default=1024)
+    pad_token_id: PaddingId = 58100
+    decoder_start_token_id: int = Field(ge=0, default=58100)
+
+    @property
+    def target_words(self) -> int:
+        """Number of words in the decoder's vocabulary."""
+        if self.share_encoder_decoder_embeddings:
+            return self.vocab_size
+        return self.decoder_vocab_size or self.vocab_size
+
+
+def _without_first_rows(name: str, tensor: Tensor) -> dict[str, Tensor]:
     """Return the tensor, and a position table without its unused rows."""
     if name == "embeddings.position.weight":
         tensor = tensor[_ROWS_BEFORE:].clone()
@@ -138,44 +159,24 @@ TIED_WORDS = (
     "decoder.embed_tokens.weight",
     OUTPUT,
 )
-OUTSIDE = (
-    r"^(decoder|shared|lm_head|classification_head|qa_outputs)\.|^final_logits_bias$"
-    r"|^(encoder\.)?embed_tokens\.|^(encoder\.)?version$|embed_positions\.weights$"
-)
-"""Keys of the decoder, tied weights, task heads, and buffers of older versions."""
-_ATTENTION = r"^(layers\.\d+\.)self_attn\."
-_CROSS = r"^(layers\.\d+\.)encoder_attn\."
-_PARTS = (
-    ("score", "score_parameters"),
-    ("q_proj", "query"),
-    ("k_proj", "key"),
-    ("v_proj", "value"),
-    ("out_proj", "output"),
-)
-RENAMES: Renames = (
-    (r"^encoder\.", ""),
-    (r"^embed_positions\.", "embeddings.position."),
-    (r"^layernorm_embedding\.", "embeddings.layer_norm."),
-    (r"^layer_norm\.", "final_norm."),
-    *((rf"{_ATTENTION}{theirs}\.", rf"\1attention.{ours}.") for theirs, ours in _PARTS),
-    (r"\.self_attn_layer_norm\.", ".attention_norm."),
-    (r"\.fc1\.", ".feed_forward.expand."),
-    (r"\.fc2\.", ".feed_forward.contract."),
-)
-"""Keys of BART-like models → the encoder's keys; without the last norm of a layer."""
-POST_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1output_norm."),)
-PRE_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1feed_forward_norm."),)
-DECODER_RENAMES: Renames = (
-    *((rf"{_CROSS}{theirs}\.", rf"\1cross.{ours}.") for theirs, ours in _PARTS),
-    (r"\.encoder_attn_layer_norm\.", ".cross_norm."),
-)
-BART = Family(
-    config=BartConfig.read,
-    prefix="model.",
-    outside=re.compile(OUTSIDE),
-    renames=(*RENAMES, *POST_NORM),
-    convert=without_first_rows,
-    tied_words=TIED_WORDS,
-    decoder=BartConfig.read_decoder,
-    decoder_renames=DECODER_RENAMES,
-)
+TIED = r"^shared\.|^final_logits_bias$|^(encoder\.)?embed_tokens\."
+"""Keys of tied weights, and of the bias of the output map."""
+
+
+def _family(keys: type[BartKeys], renames: Renames = (), **own: Any) -> Family:
+    return Family(
+        config=keys.read,
+        prefix="model.",
+        outside=TIED + r"|^(encoder\.)?version$|embed_positions\.weights$",  # of older versions
+        renames=renames,
+        tied_words=TIED_WORDS,
+        decoder=keys.read_decoder,
+        **own,
+    )
+
+
+_PRE_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1feed_forward_norm."),)
+BART = _family(BartConfig, convert=_without_first_rows)
+MBART = _family(MBartConfig, _PRE_NORM, convert=_without_first_rows)
+M2M_100 = _family(M2M100Config, _PRE_NORM, sinusoids="m2m_100")
+MARIAN = _family(MarianConfig, sinusoids="marian")

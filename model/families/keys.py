@@ -1,4 +1,4 @@
-"""Keys of `config.json` and of tensors that several families share, with transformers' names."""
+"""Keys of `config.json` that several families share, with transformers' names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from model.config.encoder import ActivationName, EncoderConfig, NormalizerName, ScoreName
+from model.families.rotary import LONGEST
 
 
 def _any_id(value: Any) -> Any:
@@ -17,6 +18,7 @@ def _any_id(value: Any) -> Any:
 
 PaddingId = Annotated[int, BeforeValidator(_any_id), Field(ge=0)]
 """Id of the padding token; null and −1 become 0, as positions do not depend on it."""
+Count = Annotated[int, Field(gt=0)]
 
 
 class SharedKeys(BaseModel):
@@ -28,13 +30,14 @@ class SharedKeys(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
-    vocab_size: int = Field(gt=0)
-    hidden_size: int = Field(gt=0)
-    num_hidden_layers: int = Field(gt=0)
-    num_attention_heads: int = Field(gt=0)
-    intermediate_size: int = Field(gt=0)
+    model_type: str
+    vocab_size: Count
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    intermediate_size: Count
     hidden_act: ActivationName = "gelu"
-    max_position_embeddings: int = Field(gt=0, default=512)
+    max_position_embeddings: Count = 512
     type_vocab_size: int = Field(ge=0, default=2)
     layer_norm_eps: float = Field(gt=0, default=1e-12)
     pad_token_id: PaddingId = 0
@@ -50,25 +53,38 @@ class SharedKeys(BaseModel):
     """Whole content of the `config.json`."""
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
-        """Return the encoder of a checkpoint of the family, by the content of its `config.json`."""
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the keys of a checkpoint, by the content of its `config.json`."""
         keys = cls.model_validate({**fields, **cls._fixed})
         keys._fields = fields
-        return EncoderConfig.model_validate(keys.model_dump() | keys._layouts())
+        return keys
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """Return the encoder of a checkpoint of the family."""
+        return EncoderConfig.model_validate(cls.parse(fields).encoder_fields())
+
+    def encoder_fields(self) -> dict[str, Any]:
+        """Return the fields of the encoder's config."""
+        return self.model_dump() | self._layouts()
 
     def _layouts(self) -> dict[str, Any]:
         """Return the fields of the encoder's config that differ from the keys."""
         return {}
 
+    @property
+    def longest(self) -> int:
+        """Maximum tokens of one text if positions have no table."""
+        return min(self.max_position_embeddings, LONGEST)
 
-class EncoderDecoderKeys(BaseModel):
+
+class EncoderDecoderKeys(SharedKeys):
     """Keys that distinguish an encoder–decoder from one half of it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    _fixed: ClassVar[Mapping[str, Any]] = {"type_vocab_size": 0}
 
     architectures: tuple[str, ...] | None = None
     is_encoder_decoder: bool = True
-    is_decoder: Literal[False] = False
 
     @property
     def encoder_alone(self) -> bool:
@@ -83,21 +99,3 @@ class EncoderDecoderKeys(BaseModel):
                 "is_encoder_decoder is false, and no name among architectures is an encoder's"
             )
         return self
-
-
-LLAMA_RENAMES = (
-    (r"^embed_tokens\.", "embeddings.word."),
-    (r"^norm\.", "final_norm."),
-    (r"\.self_attn\.score\.", ".attention.score_parameters."),
-    (r"\.self_attn\.q_proj\.", ".attention.query."),
-    (r"\.self_attn\.k_proj\.", ".attention.key."),
-    (r"\.self_attn\.v_proj\.", ".attention.value."),
-    (r"\.self_attn\.o_proj\.", ".attention.output."),
-    (r"\.self_attn\.q_norm\.", ".attention.query_norm."),
-    (r"\.self_attn\.k_norm\.", ".attention.key_norm."),
-    (r"\.input_layernorm\.", ".attention_norm."),
-    (r"\.mlp\.gate_proj\.", ".feed_forward.gate."),
-    (r"\.mlp\.up_proj\.", ".feed_forward.expand."),
-    (r"\.mlp\.down_proj\.", ".feed_forward.contract."),
-)
-"""Keys of tensors in Llama-like models of transformers → the encoder's keys."""

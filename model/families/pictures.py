@@ -1,15 +1,23 @@
-"""Keys that the families of picture encoders share, and the layouts that follow from them."""
+"""Encoders of pictures: ViT, DeiT and DINOv2. `model.families.towers` has CLIP's and SigLIP's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from model.config.encoder import AttentionLayout, EmbeddingLayout, LayerLayout, PatchLayout
-from model.families.keys import SharedKeys
+from model.config.encoder import (
+    AttentionLayout,
+    EmbeddingLayout,
+    EncoderConfig,
+    LayerLayout,
+    PatchLayout,
+)
+from model.families.family import Family
+from model.families.keys import Count, SharedKeys
 from model.families.rotary import LONGEST
 from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing
 
@@ -37,10 +45,10 @@ class PictureKeys(SharedKeys):
     """Keys of a picture encoder's `config.json`, with transformers' defaults."""
 
     vocab_size: int = 1
-    hidden_size: int = Field(gt=0, default=768)
-    num_hidden_layers: int = Field(gt=0, default=12)
-    num_attention_heads: int = Field(gt=0, default=12)
-    intermediate_size: int = Field(gt=0, default=3072)
+    hidden_size: Count = 768
+    num_hidden_layers: Count = 12
+    num_attention_heads: Count = 12
+    intermediate_size: Count = 3072
     attention_score: Literal["scaled_dot_product"] = "scaled_dot_product"
     image_size: Size = (224, 224)
     patch_size: Size = (16, 16)
@@ -105,17 +113,66 @@ def processed_size(folder: Path) -> tuple[int, int] | None:
     return read_processing(folder).size if has_file else None
 
 
-PICTURE_RENAMES = (
-    (r"^embeddings\.cls_token$", "embeddings.special.0"),
-    (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patch."),
-    (r"^embeddings\.position_embeddings$", "embeddings.position.weight"),
-    (r"^encoder\.layer\.(\d+)\.attention\.attention\.", r"layers.\1.attention."),
-    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"layers.\1.attention.output."),
-    (r"^layernorm\.", "final_norm."),
+class ViTConfig(PictureKeys):
+    """Keys of the `config.json` of ViT (Dosovitskiy et al. 2021) and of its descendant DeiT.
+
+    https://arxiv.org/abs/2010.11929. DeiT (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)
+    adds a distillation token.
+    """
+
+    def _layouts(self) -> dict[str, Any]:
+        distilled = self.model_type == "deit"
+        return self.picture_layouts(("[CLS]", "[DIST]") if distilled else ("[CLS]",))
+
+
+VIT = Family(config=ViTConfig.read, prefix="vit.")
+DEIT = dataclasses.replace(VIT, prefix="deit.")
+
+_PATCH = {"dinov2": 14, "dinov2_with_registers": 16}
+"""`model_type` → default edge of a patch in pixels."""
+
+
+class Dinov2Config(PictureKeys):
+    """Keys of the `config.json` of DINOv2 (Oquab et al. 2023), also with register tokens.
+
+    https://arxiv.org/abs/2304.07193. Registers (Darcet et al. 2023,
+    https://arxiv.org/abs/2309.16588) have no positions.
+    """
+
+    patch_size: Size
+    layer_norm_eps: float = Field(gt=0, default=1e-6)
+    mlp_ratio: float = Field(gt=0, default=4)
+    use_swiglu_ffn: bool = False
+    num_register_tokens: int = Field(ge=0, default=4)
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """Return the encoder of a DINOv2 checkpoint."""
+        return super().read({"patch_size": _PATCH[fields["model_type"]], **fields})
+
+    def _layouts(self) -> dict[str, Any]:
+        registers = self.num_register_tokens if self.model_type == "dinov2_with_registers" else 0
+        special = ("[CLS]", *(f"[REG {number}]" for number in range(1, registers + 1)))
+        size = int(self.hidden_size * self.mlp_ratio)
+        layouts = {"intermediate_size": size} | self.picture_layouts(special)
+        if self.use_swiglu_ffn:
+            layouts |= {
+                "intermediate_size": (int(size * 2 / 3) + 7) // 8 * 8,
+                "hidden_act": "silu",
+                "layer": LayerLayout(order="pre_norm", gated=True),
+            }
+        return layouts
+
+
+DINOV2 = Family(
+    config=Dinov2Config.read,
+    prefix="dinov2.",
+    renames=(
+        (r"\.norm2\.", ".feed_forward_norm."),
+        (r"\.layer_scale1\.lambda1$", ".attention.output.scale"),
+        (r"\.layer_scale2\.lambda1$", ".feed_forward.contract.scale"),
+    ),
 )
-"""Keys of picture encoders in transformers → keys in `model.encoder.picture_tensors`."""
-OUTSIDE = (
-    r"^(pooler|classifier|cls_classifier|distillation_classifier|decoder)\."
-    r"|^embeddings\.mask_token$"
+DINOV2_WITH_REGISTERS = dataclasses.replace(
+    DINOV2, prefix="dinov2_with_registers.", antialiased_positions=True
 )
-"""Keys of picture encoders outside the encoder: poolers, task heads, and masks of training."""

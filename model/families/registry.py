@@ -12,35 +12,22 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.config.files import read_object
 from model.errors import ConfigError
-from model.families.albert import ALBERT
-from model.families.bart import BART
-from model.families.bert import BERT
-from model.families.clip import CLIP_TEXT, CLIP_VISION
-from model.families.deberta_v2 import DEBERTA_V2
-from model.families.dinov2 import DINOV2, DINOV2_WITH_REGISTERS
-from model.families.distilbert import DISTILBERT
-from model.families.electra import ELECTRA
-from model.families.eurobert import EUROBERT
+from model.families.bart import BART, M2M_100, MARIAN, MBART
+from model.families.bert import ALBERT, BERT, DEBERTA_V2, DISTILBERT, ELECTRA, MPNET, ROBERTA
 from model.families.family import Family
-from model.families.gemma3 import GEMMA3
-from model.families.gte import GTE
-from model.families.jina_embeddings_v3 import JINA_EMBEDDINGS_V3
-from model.families.jina_tasks import JINA_V3, is_jina_v3, with_task_fields
-from model.families.llama import LLAMA
-from model.families.m2m_100 import M2M_100
-from model.families.marian import MARIAN
-from model.families.mbart import MBART
-from model.families.mistral import MISTRAL
-from model.families.modernbert import MODERNBERT
-from model.families.mpnet import MPNET
-from model.families.nomic_bert import NOMIC_BERT
-from model.families.pictures import PROCESSED_SIZE, processed_size
-from model.families.qwen2 import QWEN2
-from model.families.qwen3 import QWEN3
-from model.families.roberta import ROBERTA
-from model.families.siglip import SIGLIP_TEXT, SIGLIP_VISION
+from model.families.jina_v3 import JINA_EMBEDDINGS_V3, JINA_V3, is_jina_v3, with_task_fields
+from model.families.llama import EUROBERT, GEMMA3, LLAMA, MISTRAL, QWEN2, QWEN3
+from model.families.pictures import (
+    DEIT,
+    DINOV2,
+    DINOV2_WITH_REGISTERS,
+    PROCESSED_SIZE,
+    VIT,
+    processed_size,
+)
+from model.families.rotary_berts import GTE, MODERNBERT, NOMIC_BERT
 from model.families.t5 import T5, UMT5
-from model.families.vit import DEIT, VIT
+from model.families.towers import CLIP_TEXT, CLIP_VISION, SIGLIP_TEXT, SIGLIP_VISION
 
 Config = TypeVar("Config")
 _LAYOUTS = ("embeddings", "attention", "layer")

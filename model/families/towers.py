@@ -1,11 +1,20 @@
-"""Towers of a checkpoint of CLIP or SigLIP, by its `config.json`. Without torch."""
+"""CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023): both towers. Without torch.
+
+https://arxiv.org/abs/2103.00020, https://arxiv.org/abs/2303.15343
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
+from model.config.encoder import ActivationName, AttentionLayout, LayerLayout
 from model.errors import ConfigError
+from model.families.family import Family
+from model.families.keys import Count, PaddingId, SharedKeys
+from model.families.pictures import PictureKeys, Size
 
 Tower = Literal["text", "vision"]
 _KINDS = {"clip": "CLIP", "siglip": "Siglip"}
@@ -47,3 +56,77 @@ def _tower(config: Mapping[str, Any], kind: str, tower: Tower) -> dict[str, Any]
 
 def _named(architecture: str) -> dict[str, Any]:
     return {"architectures": [architecture]}
+
+
+class ClipTextConfig(SharedKeys):
+    """Keys of the `config.json` of CLIP's text tower, with transformers' defaults."""
+
+    _fixed: ClassVar[Mapping[str, Any]] = {"type_vocab_size": 0}
+    _causal: ClassVar[bool] = True
+
+    vocab_size: Count = 49408
+    hidden_size: Count = 512
+    intermediate_size: Count = 2048
+    num_hidden_layers: Count = 12
+    num_attention_heads: Count = 8
+    max_position_embeddings: Count = 77
+    hidden_act: ActivationName = "quick_gelu"
+    layer_norm_eps: float = Field(gt=0, default=1e-5)
+    pad_token_id: PaddingId = 1
+
+    def _layouts(self) -> dict[str, Any]:
+        return {
+            "embeddings": {"norm": False},
+            "attention": AttentionLayout(causal=self._causal),
+            "layer": LayerLayout(order="pre_norm"),
+        }
+
+
+class SiglipTextConfig(ClipTextConfig):
+    """Keys of the `config.json` of SigLIP's text tower, with transformers' defaults."""
+
+    _causal: ClassVar[bool] = False
+
+    vocab_size: Count = 32000
+    hidden_size: Count = 768
+    intermediate_size: Count = 3072
+    num_attention_heads: Count = 12
+    max_position_embeddings: Count = 64
+    hidden_act: ActivationName = "gelu_pytorch_tanh"
+    layer_norm_eps: float = Field(gt=0, default=1e-6)
+
+
+class ClipVisionConfig(PictureKeys):
+    """Keys of the `config.json` of CLIP's vision tower, with transformers' defaults."""
+
+    patch_size: Size = (32, 32)
+    hidden_act: ActivationName = "quick_gelu"
+    layer_norm_eps: float = Field(gt=0, default=1e-5)
+
+    def _layouts(self) -> dict[str, Any]:
+        layouts = self.picture_layouts(("[CLS]",))
+        layouts["embeddings"] = layouts["embeddings"].model_copy(update={"norm": True})
+        layouts["layer"] = LayerLayout(order="pre_norm", final_norm=False)
+        return layouts
+
+
+class SiglipVisionConfig(PictureKeys):
+    """Keys of the `config.json` of SigLIP's vision tower, with transformers' defaults."""
+
+    hidden_act: ActivationName = "gelu_pytorch_tanh"
+    layer_norm_eps: float = Field(gt=0, default=1e-6)
+
+    def _layouts(self) -> dict[str, Any]:
+        return self.picture_layouts(())
+
+
+_OUTSIDE = r"^(text_projection|visual_projection)\.|^logit_(scale|bias)$"
+_TEXT, _VISION = rf"^text_model\.|{_OUTSIDE}", rf"^vision_model\.|{_OUTSIDE}"
+CLIP_TEXT = Family(config=ClipTextConfig.read, prefix="text_model.", outside=_VISION)
+SIGLIP_TEXT = Family(config=SiglipTextConfig.read, prefix="text_model.", outside=_VISION)
+CLIP_VISION = Family(
+    config=ClipVisionConfig.read,
+    prefix="vision_model.",
+    outside=rf"^post_layernorm\.|{_TEXT}",  # after pooling
+)
+SIGLIP_VISION = Family(config=SiglipVisionConfig.read, prefix="vision_model.", outside=_TEXT)

@@ -16,7 +16,7 @@ from model.artifact.integrity import LIBRARIES, STATIC_LIBRARIES, exporter_versi
 from model.config.files import read_json, read_object
 from model.config.precision import WeightBits
 from model.errors import CheckpointError, ConfigError, SourceError
-from model.families.jina_tasks import JINA_V3, PEFT_CONFIG, PEFT_WEIGHTS, folder_name, is_jina_v3
+from model.families.jina_v3 import JINA_V3, PEFT_CONFIG, PEFT_WEIGHTS, folder_name, is_jina_v3
 from model.families.pictures import PICTURE_TYPES
 from model.families.towers import towers
 from model.images.processing import PREPROCESSOR, PROCESSOR

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from model.artifact.sentence import SentenceConfig
 from model.config.files import naming, read_object
 from model.errors import ConfigError
-from model.families.jina_tasks import task_names
+from model.families.jina_v3 import task_names
 from model.families.pictures import PICTURE_TYPES
 from model.numerics.pooling import PoolingMode, PoolingName, modes_of
 from model.numerics.vector_modules import ENCODER_ACTIVATIONS, Dense, LayerNorm, VectorModule

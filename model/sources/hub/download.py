@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from model.errors import ModelError, SourceError
-from model.families.jina_tasks import PEFT_CONFIG
+from model.families.jina_v3 import PEFT_CONFIG
 from model.sources.files import (
     deciding,
     descriptions,

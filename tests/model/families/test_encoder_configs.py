@@ -22,10 +22,10 @@ from transformers import (
 from model.attention.self_attention import SelfAttention, attention_rule
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
-from model.families import llama
 from model.families.bert import BERT
-from model.families.gte import GTE
+from model.families.llama import LLAMA as LLAMA_FAMILY
 from model.families.registry import parse_config, read_config
+from model.families.rotary_berts import GTE
 from model.sources.headers import check_weights
 from tests.model.checkpoints import edit_json
 from tests.model.families.jina_bert import JinaBert
@@ -222,7 +222,7 @@ def test_an_older_config_of_modernbert_is_read() -> None:
 
 def test_the_output_map_of_a_language_model_is_left_out() -> None:
     keys = LlamaForCausalLM(LlamaConfig(**LLAMA)).state_dict().keys()
-    left_out = keys - llama.LLAMA.encoder_keys(keys).keys()
+    left_out = keys - LLAMA_FAMILY.encoder_keys(keys).keys()
     assert left_out == {"lm_head.weight"}
 
 

@@ -33,10 +33,10 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100Encoder
 from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
 from model.errors import ConfigError
-from model.families import t5
+from model.families.bart import BartConfig as BartFields
 from model.families.bart import BartKeys
-from model.families.m2m_100 import M2M100Config as M2M100Keys
-from model.families.marian import MarianConfig as MarianKeys
+from model.families.bart import M2M100Config as M2M100Fields
+from model.families.bart import MarianConfig as MarianFields
 from model.families.registry import parse_config, parse_decoder_config, read_config
 from tests.model.checkpoints import edit_weights
 from tests.model.families.decoder_parity import SIZES, assert_pair_equal_to, decode, saved_pair
@@ -171,14 +171,14 @@ def test_mbart_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("keys", "theirs"),
     [
-        (BartKeys(model_type="bart", decoder_start_token_id=2), BartConfig()),
-        (M2M100Keys(model_type="m2m_100"), M2M100Config()),
-        (MarianKeys(model_type="marian"), MarianConfig()),
+        (BartFields(model_type="bart"), BartConfig()),
+        (M2M100Fields(model_type="m2m_100"), M2M100Config()),
+        (MarianFields(model_type="marian"), MarianConfig()),
     ],
     ids=["bart", "m2m_100", "marian"],
 )
 def test_defaults_are_transformers(keys: BartKeys, theirs: PreTrainedConfig) -> None:
-    ours, expected = keys.model_dump(), theirs.to_dict()
+    ours, expected = keys.model_dump(by_alias=True), theirs.to_dict()
     names = ours.keys() & expected.keys() - {"architectures", "decoder_vocab_size"}
     assert len(names) > 12
     assert {name: ours[name] for name in names} == {name: expected[name] for name in names}
@@ -305,7 +305,7 @@ def test_defaults_of_t5_are_transformers(theirs: T5Config | MT5Config | UMT5Conf
     found, decoder = parse_config(given), parse_decoder_config(given)
     assert decoder is not None
     expected = parse_config(theirs.to_dict())
-    assert found == expected == t5.read_config(given)
+    assert found == expected
     assert decoder == parse_decoder_config(theirs.to_dict())
     assert found.hidden_act == theirs.dense_act_fn
     assert decoder.start_token_id == theirs.pad_token_id

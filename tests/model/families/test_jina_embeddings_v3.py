@@ -14,7 +14,7 @@ from transformers import JinaEmbeddingsV3Config, JinaEmbeddingsV3Model
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
-from model.families.jina_tasks import folder_name, task_folders, task_names
+from model.families.jina_v3 import folder_name, task_folders, task_names
 from model.families.registry import parse_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,23 +29,25 @@ from tests.model.checkpoints import TINY
 FAMILY = Family(
     config=parse_config,
     prefix="made.up.",
-    outside=re.compile(r"^head\."),
-    renames=((r"^block\.(\d+)\.", r"layers.\1."), (r"^layers\.(\d+)\.w$", r"layers.\1.weight")),
+    outside=r"^tail\.",
+    renames=((r"^brick\.(\d+)\.", r"layers.\1."), (r"^layers\.(\d+)\.w$", r"layers.\1.weight")),
 )
 
 
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("made.up.block.3.w", "layers.3.weight"),  # one after the other
-        ("block.3.w", "layers.3.weight"),
-        ("made.up.block.12.bias", "layers.12.bias"),
-        ("model.made.up.block.0.w", "layers.0.weight"),
-        ("0.auto_model.block.0.w", "layers.0.weight"),
-        ("madeXup.block.0.w", "madeXup.block.0.w"),
+        ("made.up.brick.3.w", "layers.3.weight"),  # one after the other
+        ("brick.3.w", "layers.3.weight"),
+        ("made.up.brick.12.bias", "layers.12.bias"),
+        ("model.made.up.brick.0.w", "layers.0.weight"),
+        ("0.auto_model.brick.0.w", "layers.0.weight"),
+        ("madeXup.brick.0.w", "madeXup.brick.0.w"),
         ("head.weight", None),
-        ("made.up.head.weight", None),
-        ("block.0.head.weight", "layers.0.head.weight"),
+        ("made.up.head.weight", None),  # as in any family
+        ("tail.weight", None),
+        ("brick.0.head.weight", "layers.0.head.weight"),
+        ("encoder.layer.1.self_attn.q_proj.w", "layers.1.attention.query.w"),
     ],
 )
 def test_keys_lose_their_prefix_and_are_renamed_in_order(key: str, expected: str | None) -> None:
@@ -71,20 +72,20 @@ def test_a_decoders_keys_are_renamed_and_its_layers_are_its_own() -> None:
     tied = ("encoder.words", "shared", "decoder.words")
     family = replace(FAMILY, decoder_renames=renames, tied_words=tied)
     keys = {
-        "model.decoder.block.3.w": "layers.3.own.weight",
-        "decoder.block.3.look.w": "layers.3.cross.w",
+        "model.decoder.brick.3.w": "layers.3.own.weight",
+        "decoder.brick.3.look.w": "layers.3.cross.w",
         "decoder.layers.0.cross_norm.bias": "layers.0.cross_norm.bias",
         "decoder.last.bias": "last.bias",
         "final_logits_bias": "output_bias",
         "lm_head.weight": "output.weight",
         "made.up.shared": WORDS,
     }
-    others = {"decoder.head.w", "block.3.w", "encoder.words"}
+    others = {"decoder.head.w", "brick.3.w", "encoder.words"}
     assert family.decoder_keys([*keys, *others]) == keys
 
 
 def test_the_word_embedding_is_read_from_the_first_that_is_there() -> None:
-    outside = re.compile("^(decoder|shared)|words$")
+    outside = "^shared|words$"
     tied = ("encoder.words", "shared", "decoder.words")
     family = replace(FAMILY, tied_words=tied, outside=outside)
     assert family.encoder_keys(["decoder.words", "shared", "encoder.words"]) == {
@@ -93,7 +94,7 @@ def test_the_word_embedding_is_read_from_the_first_that_is_there() -> None:
     assert family.encoder_keys(["decoder.words", "shared"]) == {"shared": WORDS}
     assert family.encoder_keys(["model.decoder.words"]) == {"model.decoder.words": WORDS}
     assert family.decoder_keys(["decoder.words", "shared"])["decoder.words"] == WORDS
-    assert family.encoder_keys(["block.0.w"]) == {"block.0.w": "layers.0.weight"}
+    assert family.encoder_keys(["brick.0.w"]) == {"brick.0.w": "layers.0.weight"}
 
 
 VALID = TINY | {"model_type": "bert"}
@@ -242,7 +243,7 @@ def test_a_config_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_defaults_are_berts() -> None:
-    keys, theirs = SharedKeys.model_validate(TINY), BertConfig(**TINY)
+    keys, theirs = SharedKeys.model_validate(VALID), BertConfig(**TINY)
     shared = SharedKeys.model_fields.keys() & vars(theirs).keys()
     assert len(shared) > 10
     assert {name: getattr(keys, name) for name in shared} == {

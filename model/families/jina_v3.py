@@ -1,8 +1,10 @@
-"""Adapters of a checkpoint, one a task, as jina-embeddings-v3 has them. Without torch.
+"""jina-embeddings-v3: XLM-RoBERTa with rotary positions and an adapter a task. Without torch.
 
-The published folder has the adapters in its weights, and names the tasks and their instructions in
-`config.json` (`lora_adaptations`, `lora_rank`, `lora_alpha`, `task_instructions`). The folder for
-transformers has an adapter of PEFT for each task: `retrieval_query/adapter_config.json` and
+Sturua et al. 2024, https://arxiv.org/abs/2409.10173. Checkpoints have two layouts: transformers'
+own, and the published one, whose `model_type` is `xlm-roberta`. The published folder has the
+adapters in its weights, and names the tasks and their instructions in `config.json`
+(`lora_adaptations`, `lora_rank`, `lora_alpha`, `task_instructions`). The folder for transformers
+has an adapter of PEFT for each task: `retrieval_query/adapter_config.json` and
 `adapter_model.safetensors` have the adapter of the task `retrieval.query`.
 """
 
@@ -16,8 +18,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from model.config.encoder import AdapterLayout, AttentionLayout
 from model.config.files import naming, read_json
 from model.errors import ConfigError
+from model.families.family import Family
+from model.families.keys import Count, PaddingId, SharedKeys
+from model.families.rotary import rotary, rotary_layout
 
 PEFT_CONFIG = "adapter_config.json"
 PEFT_WEIGHTS = "adapter_model.safetensors"
@@ -106,3 +112,50 @@ def with_task_fields(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     ranks = [own.config.r for own in task_folders(folder, tasks)]
     rank = {"lora_rank": max(ranks)} if ranks else {}
     return {**fields, "lora_adaptations": list(tasks), **rank}
+
+
+_BASES = {JINA_V3: 20000.0, "xlm-roberta": 10000.0}
+"""`model_type` → default base of rotary positions."""
+
+
+class JinaEmbeddingsV3Config(SharedKeys):
+    """Keys of the `config.json` of jina-embeddings-v3, with the defaults of transformers."""
+
+    vocab_size: Count = 250002
+    hidden_size: Count = 1024
+    num_hidden_layers: Count = 24
+    num_attention_heads: Count = 16
+    intermediate_size: Count = 4096
+    max_position_embeddings: Count = 8194
+    type_vocab_size: Literal[1] = 1
+    layer_norm_eps: float = Field(gt=0, default=1e-5)
+    pad_token_id: PaddingId = 1
+    position_embedding_type: Literal["rotary"] = "rotary"  # type: ignore[assignment]
+    rotary_emb_interleaved: Literal[False] = False
+    rotary_emb_scale_base: None = None
+    rotary_scaling_factor: None = None
+    lora_adaptations: list[str] | None = None
+    lora_rank: Count = 4
+
+    def _layouts(self) -> dict[str, Any]:
+        positions = rotary(self._fields, "rotary_emb_base", _BASES[self.model_type])
+        layouts: dict[str, Any] = {
+            "model_type": JINA_V3,
+            "max_position_embeddings": self.longest,
+            "attention": AttentionLayout(**rotary_layout([positions] * self.num_hidden_layers)),
+            "embeddings": {"positions": "none"},
+        }
+        if tasks := self.lora_adaptations:
+            layouts["adapters"] = AdapterLayout(count=len(tasks), rank=self.lora_rank)
+            layouts["type_vocab_size"] = len(tasks) + 1
+        return layouts
+
+
+JINA_EMBEDDINGS_V3 = Family(
+    config=JinaEmbeddingsV3Config.read,
+    prefix="roberta.",
+    renames=(
+        (r"\.parametrizations\.weight\.original$", ".weight"),
+        (r"\.parametrizations\.weight\.0\.lora_", ".lora_"),
+    ),
+)
