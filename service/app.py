@@ -63,6 +63,10 @@ def application(state: ServiceState) -> FastAPI:
     settings, peers = state.settings, state.peers
     if settings.image_hosts is not None:
         require("--image-hosts", "httpx")
+        from service.http.image_fetch import ImageFetcher  # noqa: PLC0415 - needs httpx
+
+        limits = settings.max_image_bytes, settings.image_timeout_seconds
+        state.images = ImageFetcher(settings.image_hosts, *limits)
     observers = request_observers(settings)
     if not (peers and peers.index):
         introduce(settings, state.models)

@@ -349,11 +349,11 @@ def test_the_client_library_is_loaded_on_demand() -> None:
     assert not [name for name in SOURCES if remote in imported(name, "service", loading=True)]
 
 
-def test_httpx_is_loaded_by_the_first_fetch_of_a_picture() -> None:
+def test_httpx_is_loaded_only_where_pictures_are_fetched() -> None:
     """Beside the client library, which has it for its own requests."""
     fetching = "service.http.image_fetch"
     assert importers({"httpx"}) == {fetching}
-    assert "httpx" not in {item.module for item in imports(fetching) if not item.lazy}
+    assert fetching not in reached("service.app")
 
 
 def test_forms_are_read_in_one_place_that_loads_their_parser_on_demand() -> None:

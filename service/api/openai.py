@@ -45,7 +45,7 @@ from service.api.drop_in.forms import (
 )
 from service.api.messages import MessagesRequest
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.pictures import picture_or_address, wrong
+from service.api.wire.pictures import closed_object, picture, wrong
 from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
 from service.api.wire.route import ApiExchange, JsonRoute
 from service.errors import (
@@ -115,24 +115,17 @@ def _object(value: dict[str, object], field: str) -> Input:
         case {"text": str(text), **others} if not others:
             return text
         case {"image": image, **others} if not others:
-            return picture_or_address(image, f"{field}.image")
+            return picture(image, f"{field}.image", addresses=True)
     raise wrong(
         f"{field} is not an object with one of `text` and `image`, each of which has a vector"
     )
 
 
 _TEXT: dict[str, Any] = {"type": "string"}
+_IMAGE = {"type": "string", "description": "A picture: base64, a data URL, or an address."}
 _OBJECTS = [
-    {
-        "type": "object",
-        "properties": {name: {"type": "string", "description": description}},
-        "required": [name],
-        "additionalProperties": False,
-    }
-    for name, description in (
-        ("text", "A text."),
-        ("image", "A picture: base64, a data URL, or an address."),
-    )
+    closed_object(text={"type": "string", "description": "A text."}),
+    closed_object(image=_IMAGE),
 ]
 EmbeddingInputs = Annotated[
     list[Input],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,8 +97,8 @@ ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 class DirectRoute(Protocol):
     """Route without the layers of FastAPI and Starlette, which take most of a small request."""
 
-    answer: Callable[[AnyExchange], Coroutine[Any, Any, Response]]
-    """Function from an exchange to the endpoint's reply."""
+    async def answer(self, exchange: AnyExchange, /) -> Response:
+        """Return the endpoint's reply to a request."""
 
 
 @dataclass(frozen=True)

@@ -3,34 +3,39 @@
 A request could make the service connect to what only the service reaches: its own machine, the
 network behind a firewall, or a cloud's metadata (server-side request forgery, CWE-918). A name is
 therefore resolved once, every address is checked, and the connection goes to a checked address.
+
+Only a service with `--image-hosts` imports this module, as httpx is of the extra `images`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import socket
-import ssl
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import TYPE_CHECKING, Any
+
+import httpx
 
 from service.errors import DeadlinePassed, Unprocessable
 from service.http.admission import canonical
 from service.settings.groups import IMAGE_HOST
 from service.system.budget import Reservation
 
-if TYPE_CHECKING:
-    import httpx
-
 PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")
-Address = IPv4Address | IPv6Address
+MAX_REDIRECTS = 3
+FETCHES = 16
+"""Maximum number of fetches of a worker at a time; others wait. A client may have as many as stay
+idle (dynamic thresholds: Choudhury and Hahne 1998), half of them if it is alone."""
+RESERVED_BYTES = 2**18
+"""Bytes of a file that are reserved as its fetch begins, and each time that they have arrived."""
+REDIRECTS = (301, 302, 303, 307, 308)
+ACCEPTED = ("image/", "application/octet-stream")
+"""Beginnings of the content types of replies with a picture; the second is of object stores."""
+HEADERS = {"accept": "image/*", "accept-encoding": "identity", "user-agent": "headscope"}
 
 
 class ImageHosts:
@@ -51,7 +56,8 @@ class ImageHosts:
         """Return whether pictures may be fetched from a host, by its name or address."""
         host, default = canonical(host), PORTS[scheme]
         return any(
-            port == (default if listed is None else listed) and _matches(entry, host)
+            port == (default if listed is None else listed)
+            and (host.endswith(entry[1:]) if entry.startswith("*.") else host == entry)
             for entry, listed in self._entries
         )
 
@@ -63,260 +69,204 @@ class ImageHosts:
         return is_public(ip_address(address)) or self.allow(scheme, address, port)
 
 
-def is_public(address: Address) -> bool:
-    """Return whether an address is of the public internet, also where it contains another one."""
-    return all(each.is_global and not each.is_multicast for each in (address, *_inner(address)))
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Return whether an address is of the public internet.
 
-
-def _matches(entry: str, host: str) -> bool:
-    return host.endswith(entry[1:]) if entry.startswith("*.") else host == entry
-
-
-def _inner(address: Address) -> Sequence[Address]:
-    """Return the IPv4 addresses to which a gateway may send packets of an IPv6 address."""
-    if isinstance(address, IPv4Address):
-        return ()
-    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64:
-        inner.append(IPv4Address(int(address) % 2**32))
-    return [each for each in inner if each]
-
-
-MAX_REDIRECTS = 3
-FETCHES = 16
-"""Maximum number of fetches of a worker at a time; others wait. A client may have as many as stay
-idle (dynamic thresholds: Choudhury and Hahne 1998), half of them if it is alone."""
-RESERVED_BYTES = 2**18
-"""Bytes of a file that are reserved as its fetch begins, and each time that they have arrived."""
-REDIRECTS = (301, 302, 303, 307, 308)
-ACCEPTED = ("image/", "application/octet-stream")
-"""Beginnings of the content types of replies with a picture; the second is of object stores."""
-HEADERS = {"accept": "image/*", "accept-encoding": "identity", "user-agent": "headscope"}
-_NAMES = ThreadPoolExecutor(FETCHES, "names")
-"""Threads for what cannot be interrupted: the look-up of a name, and the loading of httpx."""
-_running: Counter[str] = Counter()
-"""Number of each client's fetches."""
-_waiting: list[tuple[str, asyncio.Future[None]]] = []
-"""Client of each fetch that waits, and the future that lets it begin."""
-
-
-@dataclass(frozen=True)
-class FetchLimits:
-    """Limits of one fetch."""
-
-    max_bytes: int
-    seconds: float
-    """Maximum time, with redirects and the resolution of names, from when the fetch begins."""
-    deadline: float
-    """`time.monotonic()` by which the fetch ends in any case."""
+    So must be the IPv4 addresses to which a gateway may send packets of an IPv6 address.
+    """
+    every = [address]
+    if isinstance(address, IPv6Address):
+        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        every += [one for one in inner if one]
+        if address in _NAT64:
+            every.append(IPv4Address(int(address) % 2**32))
+    return all(one.is_global and not one.is_multicast for one in every)
 
 
 class Refused(Exception):
     """Reason for which a picture is not fetched, without the caller's data."""
 
 
-async def fetch(
-    url: str,
-    field: str,
-    hosts: ImageHosts,
-    limits: FetchLimits,
-    client: str,
-    reservation: Reservation,
-) -> bytes:
-    """Return the file at an address of http or https.
+class ImageFetcher:
+    """Fetches of a service, in fair shares between clients; for use on the event loop."""
 
-    `field` of the request is named in errors. The reservation grows as the file arrives.
+    def __init__(self, hosts: str, max_bytes: int, seconds: float) -> None:
+        """Allow the hosts of a setting; see `ImageHosts`.
 
-    Raises:
-        Unprocessable: the host is not allowed, leads to an address that is not public or elsewhere,
-            does not answer with a picture in time, or the file is too large.
-        DeadlinePassed: the deadline passed before the fetch could begin.
-        Overloaded: there is not enough memory.
+        `seconds` is the maximum time of a fetch, with redirects and the resolution of names.
+        """
+        self._hosts = ImageHosts(hosts)
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._threads = ThreadPoolExecutor(FETCHES, "names")
+        """Threads for the look-up of names, which cannot be interrupted."""
+        self.running: Counter[str] = Counter()
+        """Number of each client's fetches."""
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        """Client of each fetch that waits, and the future that lets it begin."""
+        certificates = httpx.create_ssl_context()
+        certificates.load_default_certs()  # the system's have a company's own authority
+        once = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        self._http = httpx.AsyncHTTPTransport(certificates, trust_env=False, limits=once)
+        """Transport, which has neither cookies nor redirects nor proxies."""
 
-    """
-    try:
-        async with asyncio.timeout(limits.deadline - time.monotonic()):
-            await asyncio.sleep(0)  # in which a deadline that has passed ends the block
-            await _take(client)
-    except TimeoutError:
-        raise DeadlinePassed("the deadline passed before all pictures were fetched") from None
-    seconds = min(limits.seconds, max(0.0, limits.deadline - time.monotonic()))
-    try:
-        async with asyncio.timeout(seconds):
-            return await _fetch(url, hosts, limits.max_bytes, client, reservation)
-    except TimeoutError:
-        late = f"the host did not send the picture within {seconds:g} seconds"
-        raise Unprocessable(f"{field}: {late}") from None
-    except Refused as error:
-        raise Unprocessable(f"{field}: {error}") from None
-    finally:
-        _give_back(client)
+    async def fetch(
+        self, url: str, field: str, client: str, deadline: float, reservation: Reservation
+    ) -> bytes:
+        """Return the file at an address of http or https.
 
+        The fetch ends at the deadline in any case, by `time.monotonic()`; `field` of the request is
+        named in errors. The reservation grows as the file arrives.
 
-async def _take(client: str) -> None:
-    """Wait until the client may have another fetch, and count it."""
-    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    _waiting.append((client, turn))
-    _start()
-    try:
-        await turn
-    except asyncio.CancelledError:
-        if not turn.cancelled():  # it was given at the same time
-            _give_back(client)
-        raise
+        Raises:
+            Unprocessable: the host is not allowed, leads to an address that is not public or
+                elsewhere, does not answer with a picture in time, or the file is too large.
+            DeadlinePassed: the deadline passed before the fetch could begin.
+            Overloaded: there is not enough memory.
 
+        """
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await asyncio.sleep(0)  # in which a deadline that has passed ends the block
+                await self._take(client)
+        except TimeoutError:
+            raise DeadlinePassed("the deadline passed before all pictures were fetched") from None
+        seconds = min(self._seconds, max(0.0, deadline - time.monotonic()))
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._fetch(url, client, reservation)
+        except TimeoutError:
+            late = f"the host did not send the picture within {seconds:g} seconds"
+            raise Unprocessable(f"{field}: {late}") from None
+        except httpx.HTTPError as error:
+            why = f"the host did not answer ({type(error).__name__})"
+            raise Unprocessable(f"{field}: {why}") from None
+        except Refused as error:
+            raise Unprocessable(f"{field}: {error}") from None
+        finally:
+            self._give_back(client)
 
-def _start() -> None:
-    """Let waiting fetches begin, clients with few of them first."""
-    for client, turn in sorted(_waiting, key=lambda waiting: _running[waiting[0]]):
-        if turn.cancelled():
-            _waiting.remove((client, turn))
-        elif _running[client] < FETCHES - _running.total():
-            _waiting.remove((client, turn))
-            _running[client] += 1
-            turn.set_result(None)
+    async def _take(self, client: str) -> None:
+        """Wait until the client may have another fetch, and count it."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((client, turn))
+        self._start()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was given at the same time
+                self._give_back(client)
+            raise
 
+    def _start(self) -> None:
+        """Let waiting fetches begin, clients with few of them first."""
+        for client, turn in sorted(self._waiting, key=lambda waiting: self.running[waiting[0]]):
+            if turn.cancelled():
+                self._waiting.remove((client, turn))
+            elif self.running[client] < FETCHES - self.running.total():
+                self._waiting.remove((client, turn))
+                self.running[client] += 1
+                turn.set_result(None)
 
-def _give_back(client: str) -> None:
-    _running[client] -= 1
-    if not _running[client]:
-        del _running[client]
-    _start()
+    def _give_back(self, client: str) -> None:
+        self.running[client] -= 1
+        if not self.running[client]:
+            del self.running[client]
+        self._start()
 
-
-async def _fetch(
-    url: str, hosts: ImageHosts, max_bytes: int, client: str, reservation: Reservation
-) -> bytes:
-    """Return the file at an address, after redirects to the same host."""
-    loop = asyncio.get_running_loop()
-    certificates = await loop.run_in_executor(_NAMES, _certificates)  # which loads httpx, too
-    import httpx  # noqa: PLC0415 - loaded by the first fetch
-
-    target = checked(url, hosts)
-    reservation.grow(RESERVED_BYTES)
-    options = httpx.Limits(max_keepalive_connections=0)
-    async with httpx.AsyncClient(verify=certificates, trust_env=False, limits=options) as http:
+    async def _fetch(self, url: str, client: str, reservation: Reservation) -> bytes:
+        """Return the file at an address, after redirects to the same host."""
+        target = self._checked(url)
+        reservation.grow(RESERVED_BYTES)
         for _ in range(1 + MAX_REDIRECTS):
-            address = await _resolved(target, hosts, client)
-            request = http.build_request(
+            request = httpx.Request(
                 "GET",
-                target.copy_with(host=address),
+                target.copy_with(host=await self._address(target, client)),
                 headers={**HEADERS, "host": target.netloc.decode("ascii")},
                 extensions={"sni_hostname": target.raw_host.decode("ascii")},
-                timeout=None,
             )
+            response = await self._http.handle_async_request(request)
             try:
-                response = await http.send(request, stream=True)
-                try:
-                    if response.status_code not in REDIRECTS:
-                        return await _file(response, max_bytes, reservation)
-                    target = redirected(target, response.headers, hosts)
-                finally:
-                    await response.aclose()
-            except httpx.HTTPError as error:
-                raise Refused(f"the host did not answer ({type(error).__name__})") from None
-    raise Refused(f"the host redirects more than {MAX_REDIRECTS} times")
+                if response.status_code not in REDIRECTS:
+                    return await self._file(response, reservation)
+                onward = self._checked(response.headers.get("location", ""), target)
+            finally:
+                await response.aclose()
+            if onward.raw_host != target.raw_host:
+                raise Refused("the host redirects to another host: send the address there")
+            if (target.scheme, onward.scheme) == ("https", "http"):
+                raise Refused("the host redirects from https to http")
+            target = onward
+        raise Refused(f"the host redirects more than {MAX_REDIRECTS} times")
 
+    def _checked(self, url: str, base: httpx.URL | None = None) -> httpx.URL:
+        """Return the parts of an address, possibly relative to a base, if its host is allowed."""
+        try:
+            target = base.join(url) if base else httpx.URL(url)
+        except (httpx.InvalidURL, ValueError):
+            target = httpx.URL()
+        if target.scheme not in PORTS or not target.host:
+            raise Refused("an address of http or https, or a data URL, is needed")
+        if target.userinfo:
+            raise Refused("an address without a user name and password is needed")
+        if not self._hosts.allow(target.scheme, target.raw_host.decode("ascii"), _port(target)):
+            raise Refused(
+                "this service does not fetch pictures from that host and port (--image-hosts): "
+                "send the file in base64"
+            )
+        return target.copy_with(fragment=None)
 
-def checked(url: str, hosts: ImageHosts) -> httpx.URL:
-    """Return the parts of an address, if its host is allowed."""
-    import httpx  # noqa: PLC0415
+    async def _address(self, target: httpx.URL, client: str) -> str:
+        """Return the address of a host to which the connection goes, by one look-up of its name.
 
-    try:
-        target = httpx.URL(url)
-    except (httpx.InvalidURL, ValueError):
-        target = httpx.URL()
-    if target.scheme not in PORTS or not target.host:
-        raise Refused("an address of http or https, or a data URL, is needed")
-    if target.userinfo:
-        raise Refused("an address without a user name and password is needed")
-    if not hosts.allow(target.scheme, target.raw_host.decode("ascii"), _port(target)):
-        raise Refused(
-            "this service does not fetch pictures from that host and port (--image-hosts): send "
-            "the file in base64"
-        )
-    return target.copy_with(fragment=None)
+        A look-up that goes on after its fetch has ended counts as a fetch of the client.
+        """
+        name, port = target.raw_host.decode("ascii").strip("[]"), _port(target)
+        look_up = functools.partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+        looking = asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        try:
+            found = await asyncio.shield(looking)
+        except (OSError, UnicodeError):
+            raise Refused("the name of the host is unknown") from None
+        except asyncio.CancelledError:
+            self.running[client] += 1
+            looking.add_done_callback(lambda _: self._give_back(client))
+            raise
+        addresses = [str(address[0]).partition("%")[0] for *_, address in found]
+        if not all(self._hosts.allow_address(target.scheme, each, port) for each in addresses):
+            raise Refused(
+                "the host has an address that is not public; an operator may list the address in "
+                "--image-hosts"
+            )
+        return addresses[0]
 
-
-async def _resolved(target: httpx.URL, hosts: ImageHosts, client: str) -> str:
-    """Return the address of a host to which the connection goes, by one look-up of its name.
-
-    A look-up that goes on after its fetch has ended counts as a fetch of the client.
-    """
-    name, port = target.raw_host.decode("ascii"), _port(target)
-    loop = asyncio.get_running_loop()
-    look_up = functools.partial(socket.getaddrinfo, name.strip("[]"), port)
-    looking = _NAMES.submit(look_up, type=socket.SOCK_STREAM)
-    try:
-        found = await asyncio.wrap_future(looking)
-    except (OSError, UnicodeError):
-        raise Refused("the name of the host is unknown") from None
-    except asyncio.CancelledError:
-        _running[client] += 1
-
-        def ended(_: Future[Any]) -> None:
-            with contextlib.suppress(RuntimeError):  # the service has ended
-                loop.call_soon_threadsafe(_give_back, client)
-
-        looking.add_done_callback(ended)
-        raise
-    addresses = [str(address[0]).partition("%")[0] for *_, address in found]
-    if not all(hosts.allow_address(target.scheme, each, port) for each in addresses):
-        raise Refused(
-            "the host has an address that is not public; an operator may list the address in "
-            "--image-hosts"
-        )
-    return addresses[0]
-
-
-def redirected(target: httpx.URL, headers: Mapping[str, str], hosts: ImageHosts) -> httpx.URL:
-    """Return the address to which a reply leads, if it is of the same host and as secure."""
-    onward = checked(str(target.join(headers.get("location", ""))), hosts)
-    if onward.raw_host != target.raw_host:
-        raise Refused("the host redirects to another host: send the address there")
-    if (target.scheme, onward.scheme) == ("https", "http"):
-        raise Refused("the host redirects from https to http")
-    return onward
-
-
-async def _file(response: httpx.Response, max_bytes: int, reservation: Reservation) -> bytes:
-    """Return the body of a reply."""
-    kind = response.headers.get("content-type", "").lower()
-    if response.status_code != 200:
-        raise Refused(f"the host answers {response.status_code}")
-    if not kind.startswith(ACCEPTED):
-        raise Refused("the host answers with a content type other than image/…")
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refused("the host answers with a compressed reply")
-    declared = response.headers.get("content-length", "0")
-    parts, size, reserved = [], int(declared) if declared.isdecimal() else 0, RESERVED_BYTES
-    if size <= max_bytes:
-        size = 0
+    async def _file(self, response: httpx.Response, reservation: Reservation) -> bytes:
+        """Return the body of a reply."""
+        if response.status_code != 200:
+            raise Refused(f"the host answers {response.status_code}")
+        if not response.headers.get("content-type", "").lower().startswith(ACCEPTED):
+            raise Refused("the host answers with a content type other than image/…")
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Refused("the host answers with a compressed reply")
+        declared = response.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self._max_bytes:
+            raise self._too_large()
+        file, reserved = bytearray(), RESERVED_BYTES
         async for part in response.aiter_raw():
-            size += len(part)
-            if size > max_bytes:
-                break
-            while size > reserved:
+            file += part
+            if len(file) > self._max_bytes:
+                raise self._too_large()
+            while len(file) > reserved:
                 reservation.grow(RESERVED_BYTES)
                 reserved += RESERVED_BYTES
-            parts.append(part)
-    if size > max_bytes:
-        raise Refused(f"the file has more than {max_bytes} bytes (--max-image-bytes)")
-    if not size:
-        raise Refused("the file is empty")
-    reservation.shrink(reserved - size)
-    return b"".join(parts)
+        if not file:
+            raise Refused("the file is empty")
+        reservation.shrink(reserved - len(file))
+        return bytes(file)
+
+    def _too_large(self) -> Refused:
+        return Refused(f"the file has more than {self._max_bytes} bytes (--max-image-bytes)")
 
 
 def _port(target: httpx.URL) -> int:
     return target.port or PORTS[target.scheme]
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Return certifi's certificates and the system's, which include a company's own authority."""
-    import httpx  # noqa: PLC0415
-
-    context = httpx.create_ssl_context()
-    context.load_default_certs()
-    return context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from service.health.readiness import Peers, Readiness
 from service.http.turns import Turns
@@ -17,6 +17,9 @@ from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:  # which needs httpx
+    from service.http.image_fetch import ImageFetcher
 
 
 class ModelGauges:
@@ -104,6 +107,8 @@ class ServiceState:
     """Failures after which the service cannot answer; its server stops at the first."""
     cl100k: Cl100k | None = None
     """Decoder of OpenAI's token ids; None unless the setting `token_ids` enables it."""
+    images: ImageFetcher | None = None
+    """Fetches of pictures by address; None without the setting `image_hosts`."""
     turns: Turns = field(default_factory=Turns)
     """Order in which replies are written."""
     hangs: bool = False

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from model.artifact.manifest import MANIFEST
 from model.numerics.quantization import Quantization
-from service.api.wire.json_pieces import vector_pieces
+from service.api.wire.json_pieces import base64_pieces, json_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.replies import Responses, error_reply
 from service.api.wire.route import ApiExchange
@@ -123,7 +123,8 @@ class VectorForm:
 
     def pieces(self, vector: Floats) -> Unwritten:
         """Return a vector `[D]` or matrix as JSON."""
-        return vector_pieces(self.convert(vector), as_base64=self.as_base64)
+        converted = self.convert(vector)
+        return base64_pieces(converted) if self.as_base64 else json_pieces(converted)
 
 
 FORMS: dict[EmbeddingType, VectorForm] = {

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.route import ApiExchange, caller_of, hold, reserve
+from service.api.wire.route import FEWER_TEXTS, ApiExchange, caller_of, check_size, reserve
 from service.engines.contract import Floats
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts, scorer_of
@@ -141,7 +141,8 @@ async def ranked(
     if any(cut):
         scorer.documents.mark_truncated(cut)
     if isinstance(scorer, SeparateScorer):
-        hold(exchange, scorer.query_bytes)
+        check_size(exchange, scorer.query_bytes, FEWER_TEXTS)
+        exchange.reservation.grow(scorer.query_bytes, bounded=True)
     ranking = await Ranker(scorer, texts.documents).rank(reply_bytes)
     return Ranking(ranking.scores, scorer.scoring == "logit", scorer.timings)
 

@@ -36,13 +36,14 @@ from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.wire.bodies import inlined
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
-from service.api.wire.replies import check_expected, with_reply_headers
+from service.api.wire.replies import with_reply_headers
 from service.api.wire.route import (
     INLINE_BYTES,
     ApiExchange,
     PartsResponse,
     bind_model,
     caller_of,
+    check_expected,
     check_size,
     name_model,
     reserve,
@@ -227,7 +228,7 @@ async def infer(exchange: ApiExchange, model: str) -> Response:
     asked = await read_request(exchange, exchange.service.settings.max_client_batch_size)
     engine = asked.request.parameters.backend
     bind_model(exchange, chosen, engine)
-    check_expected(exchange.headers, exchange.fingerprint)
+    check_expected(exchange)
     response = await _infer(exchange, asked)
     name_model(exchange, response, model)
     return response

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi.exceptions import RequestValidationError
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
 from model.numerics.pooling import PoolingName
@@ -28,7 +27,7 @@ from service.api.wire.bodies import (
     check_media_type,
     read_json,
 )
-from service.api.wire.route import ApiExchange
+from service.api.wire.route import ApiExchange, validated
 from service.errors import InvalidRequest, Unprocessable
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
@@ -161,13 +160,7 @@ async def read_request(exchange: ApiExchange, max_rows: int) -> InferInputs:
     body = exchange.take_body()
     length = json_length(exchange.headers.get(LENGTH_HEADER.encode()), len(body))
     content = await read_json(body[:length], exchange.reservation)
-    try:
-        asked = InferRequest.model_validate(content)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError(
-            [{**item, "loc": ("body", *item["loc"])} for item in errors]
-        ) from None
+    asked = validated(InferRequest, content)
     tensor, tail = asked.inputs[0], memoryview(body)[length:]
     if tensor.shape[0] > max_rows:
         raise Unprocessable(f"{tensor.shape[0]} texts in one request; at most {max_rows} are taken")

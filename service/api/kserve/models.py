@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse, Response
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.replies import check_expected
 from service.api.wire.route import (
     ApiExchange,
     bind_model,
+    check_expected,
     chosen_model,
     name_model,
 )
@@ -200,6 +200,6 @@ def describe(model: ServedModel) -> ModelMetadata:
 
 
 def _named(response: Response, exchange: ApiExchange) -> Response:
-    check_expected(exchange.headers, exchange.fingerprint)
+    check_expected(exchange)
     name_model(exchange, response, exchange.scope["path_params"]["model"])
     return response

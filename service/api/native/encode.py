@@ -32,7 +32,6 @@ from service.api.wire.json_pieces import (
     as_json,
     base64_pieces,
     grouped,
-    object_pieces,
     safetensors_parts,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
@@ -137,11 +136,7 @@ def json_members(plan: Plan, arrays: TextArrays, *, as_base64: bool) -> dict[str
             values[field.name] = base64_pieces(array)
         else:
             values[field.name] = np.ascontiguousarray(array) if field.axes else array.item()
-    members = grouped(values)
-    if as_base64:
-        objects = {name: own for name, own in members.items() if isinstance(own, dict)}
-        members |= {name: object_pieces(own) for name, own in objects.items()}
-    return members
+    return grouped(values)
 
 
 def encode_safetensors(

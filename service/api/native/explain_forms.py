@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from model.config.encoder import EncoderConfig
 from service.api.native.replies import Usage
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.api.wire.json_pieces import object_pieces, safetensors_parts
+from service.api.wire.json_pieces import json_pieces, safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.replies import WarnedReply
 from service.inference.explanation.cost import ExplainOptions, Side
@@ -113,7 +113,7 @@ def _pair_pieces(
         result = {"similarity": fields.pop("similarity"), "texts": sides, **fields}
         if number:
             yield b","
-        yield from object_pieces(result)
+        yield from json_pieces(result)
     yield b'],"usage":' + orjson.dumps(pair_usage(texts)) + b"}"
 
 

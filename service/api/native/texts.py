@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.json_pieces import object_pieces
+from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import Unwritten
 from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element, loaded
 from service.api.wire.replies import warning_field
@@ -311,7 +311,7 @@ def reply_pieces(
     for number, members in enumerate(results):
         if number:
             yield b","
-        yield from object_pieces(members)
+        yield from json_pieces(members)
     yield b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
 
 

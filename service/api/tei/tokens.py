@@ -19,7 +19,6 @@ from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS
 from service.api.tei.vectors import SPARSE_KINDS
 from service.api.wire.media import JSON, Part, is_known
-from service.api.wire.replies import check_expected
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
@@ -27,6 +26,7 @@ from service.api.wire.route import (
     PartsResponse,
     bind_model,
     caller_of,
+    check_expected,
     check_size,
     chosen_model,
     json_reply,
@@ -205,7 +205,8 @@ async def vocabulary(
     vocabulary.
     """
     model = await chosen_model(exchange, query.model, _check_sparse)
-    check_expected(exchange.headers, bind_model(exchange, model))
+    bind_model(exchange, model)
+    check_expected(exchange)
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}

@@ -19,7 +19,6 @@ from service.api.wire.route import (
     JsonRoute,
     caller_of,
     check_size,
-    hold,
     json_reply,
     reserve,
 )
@@ -143,7 +142,9 @@ async def _sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
     inference = exchange.model.inference
     prepared = await _prepare(body, exchange, "encode")
     plan = inference.plan(EncodeOptions(("sparse",)))
-    hold(exchange, plan.nbytes(prepared.texts, WEIGHT_BYTES))
+    size = plan.nbytes(prepared.texts, WEIGHT_BYTES)
+    check_size(exchange, size, FEWER_TEXTS)
+    exchange.reservation.grow(size, bounded=True)
     encodings = await inference.encode(prepared, plan)
     vectors = [SparseVector(own["sparse.indices"], own["sparse.values"]) for own in encodings]
     return vectors, prepared.timings

@@ -30,7 +30,7 @@ from service.inference.tokenization.inputs import Picture
 from service.system.budget import Reservation
 
 if TYPE_CHECKING:
-    from python_multipart.multipart import Field, File
+    from python_multipart.multipart import File
 
 MAX_VALUES = 2**16
 """Maximum number of values in a body, including nested values; a request has a few thousand."""
@@ -50,18 +50,14 @@ milliseconds, so the event loop would wait for all bodies that are parsed at onc
 def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (JSON,)) -> None:
     """Reject other content types than the accepted ones, and compressed bodies.
 
-    An empty media type accepts requests without the header.
+    An empty media type accepts requests without the header; `image/*` accepts every picture.
     """
     given = headers.get(b"content-type", b"").decode("latin-1")
-    if given not in accepted and given.partition(";")[0].strip().lower() not in accepted:
-        named = " or ".join(filter(None, accepted))
-        raise UnsupportedMediaType(f"the content type must be {named}")
-    if b"content-encoding" in headers:
-        check_encoding(headers)
-
-
-def check_encoding(headers: Mapping[bytes, bytes]) -> None:
-    """Reject compressed bodies."""
+    if given not in accepted:
+        kind = given.partition(";")[0].strip().lower()
+        if kind not in accepted and not (kind.startswith(IMAGE) and f"{IMAGE}*" in accepted):
+            named = " or ".join(filter(None, accepted))
+            raise UnsupportedMediaType(f"the content type must be {named}")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMediaType("compressed bodies are not taken")
 
@@ -160,71 +156,47 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 HARMLESS: Mapping[str, tuple[object, ...]] = {
-    "activation": (True,),
-    "add_special_tokens": (True,),
-    "chat_template": (),
-    "chat_template_kwargs": (),
-    "chunk": (),
-    "dimensions": (),
-    "embed_dtype": ("float32",),
-    "embedding_type": ("float",),
+    **dict.fromkeys(
+        (
+            *("chat_template", "chat_template_kwargs", "chunk", "dimensions", "input_type"),
+            *("instruction", "layer", "max_tokens", "max_tokens_per_doc", "max_tokens_per_query"),
+            *("messages", "mm_processor_kwargs", "normalize", "output_dimension", "overflow"),
+            *("pooling", "prompt", "prompt_name", "spans", "task", "top_k"),
+            *("truncate_prompt_tokens", "truncation"),
+        ),
+        (),
+    ),
+    **dict.fromkeys(("activation", "add_special_tokens", "normalized"), (True,)),
+    **dict.fromkeys(("softmax", "use_activation"), (True,)),
+    **dict.fromkeys(("late_chunking", "raw_scores"), (False,)),
+    **dict.fromkeys(("return_embeddings", "return_multivector"), (False,)),
+    **dict.fromkeys(("embed_dtype", "vector_type"), ("float32",)),
+    **dict.fromkeys(("embedding_type", "encoding_format", "output_dtype"), ("float",)),
     "embedding_types": (["float"],),
-    "encoding_format": ("float",),
     "endianness": ("native", "little"),
     "images": ([],),
-    "input_type": (),
-    "instruction": (),
-    "late_chunking": (False,),
-    "layer": (),
     "max_chunks_per_doc": (1,),
-    "max_tokens": (),
-    "max_tokens_per_doc": (),
-    "max_tokens_per_query": (),
-    "messages": (),
-    "mm_processor_kwargs": (),
     "modality": ("text",),
-    "normalize": (),
-    "normalized": (True,),
-    "output_dimension": (),
-    "output_dtype": ("float",),
-    "overflow": (),
-    "pooling": (),
-    "prompt": (),
-    "prompt_name": (),
     "rank_fields": (["text"],),
-    "raw_scores": (False,),
-    "return_embeddings": (False,),
-    "return_multivector": (False,),
-    "softmax": (True,),
-    "spans": (),
-    "task": (),
-    "top_k": (),
     "truncate": (True, "END"),
-    "truncate_prompt_tokens": (),
-    "truncation": (),
     "truncation_direction": ("right", "Right"),
     "truncation_side": ("right",),
-    "use_activation": (True,),
-    "vector_type": ("float32",),
 }
 """Field → values that are accepted on routes without the field, as they do not change replies."""
 
 
-def refused_field(fields: Mapping[str, object], known: Container[str]) -> str | None:
-    """Return the first field of a request that the route lacks and may not ignore; None if none."""
+def refused_field(fields: Mapping[str, object], known: Container[str]) -> tuple[str, str] | None:
+    """Return the first field of a request that the route lacks and may not ignore, and why."""
     for name, value in fields.items():
         if name in known or value is None or name not in HARMLESS:
             continue
-        if not any(type(value) is type(item) and value == item for item in HARMLESS[name]):
-            return name
+        accepted = HARMLESS[name]
+        if not any(type(value) is type(item) and value == item for item in accepted):
+            instead = f", or send {' or '.join(map(repr, accepted))}" if accepted else ""
+            return name, (
+                "it would change the reply, and this route does not have it: leave it out" + instead
+            )
     return None
-
-
-def refusal(name: str) -> str:
-    """Describe why a field is rejected, and which values would be accepted."""
-    values = " or ".join(repr(value) for value in HARMLESS[name])
-    accepted = f", or send {values}" if values else ""
-    return f"it would change the reply, and this route does not have it: leave it out{accepted}"
 
 
 INPUTS, WHOLE, FIRST_FRAME = "inputs", "request", "first_frame"
@@ -276,50 +248,13 @@ SLICE_BYTES = 2**18
 _BOUNDARY = re.compile(rb'boundary=(?:"([^"]{1,70})"|([^;\s"]{1,70}))', re.IGNORECASE)
 
 
-class Parts:
-    """Parts of a form, in order; a file is a picture, and any other part is JSON."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Picture | bytes] = []
-        self.fields: dict[str, bytes] = {}
-        self.complete = False
-
-    def add(self, name: str, value: bytes) -> None:
-        """Add a part that is not a file."""
-        self._check_room()
-        if name == INPUTS:
-            self.inputs.append(value)
-        elif name in self.fields:
-            raise Unprocessable(f"{field_name(name)} is given twice; only {INPUTS} may be repeated")
-        else:
-            self.fields[name] = value
-
-    def add_field(self, part: Field) -> None:
-        """Add a part of a form that is not a file."""
-        self.add((part.field_name or b"").decode("utf-8", "replace"), part.value or b"")
-
-    def add_file(self, part: File) -> None:
-        """Add a file of a form."""
-        if part.field_name != INPUTS.encode():
-            raise Unprocessable(f"files of a form are named {INPUTS}, as its inputs in their order")
-        part.file_object.seek(0)
-        self._check_room()
-        self.inputs.append(Picture(part.file_object.read()))
-        part.close()
-
-    def end(self) -> None:
-        """Note the last boundary of a form."""
-        self.complete = True
-
-    def _check_room(self) -> None:
-        if len(self.inputs) + len(self.fields) >= MAX_PARTS:
-            raise Unprocessable(f"more than {MAX_PARTS} parts or options: send several requests")
+Parts = list[tuple[str, Picture | bytes]]
+"""Names and values of a form's parts, in order; a file is a picture, and any other part is JSON."""
 
 
 def is_file(headers: Mapping[bytes, bytes]) -> bool:
     """Return whether a body is a form or a picture by its content type."""
-    given = headers.get(b"content-type", b"")[:19].lower()
-    return given == FORM.encode() or given.startswith(IMAGE.encode())
+    return headers.get(b"content-type", b"").lower().startswith((FORM.encode(), IMAGE.encode()))
 
 
 async def read_files(
@@ -329,18 +264,30 @@ async def read_files(
 
     `query` has the options of a single picture. The reservation grows by the files of a form.
     """
-    check_encoding(headers)
-    if headers[b"content-type"][:6].lower() == IMAGE.encode():
+    content_type, inputs, fields = headers[b"content-type"], list[object](), dict[str, object]()
+    if content_type[: len(IMAGE)].lower() == IMAGE.encode():
         parts = _picture_and_options(body, query)
+    elif query:
+        raise Unprocessable("options of a form are parts of the form, not of the address")
     else:
-        if query:
-            raise Unprocessable("options of a form are parts of the form, not of the address")
         reservation.grow(len(body))
         if len(body) <= INLINE_BODY_BYTES:
-            parts = _parts(body, headers[b"content-type"])
+            parts = _parts(body, content_type)
         else:
-            parts = await asyncio.to_thread(_parts, body, headers[b"content-type"])
-    fields = {name: await _json(value, name, reservation) for name, value in parts.fields.items()}
+            parts = await asyncio.to_thread(_parts, body, content_type)
+    for name, value in parts:
+        if name in fields:
+            raise Unprocessable(f"{field_name(name)} is given twice; only {INPUTS} may be repeated")
+        read = value if isinstance(value, Picture) else await _json(value, name, reservation)
+        if name == INPUTS:
+            inputs.append(read)
+        else:
+            fields[name] = read
+    return _merged(inputs, fields)
+
+
+def _merged(inputs: Sequence[object], fields: dict[str, object]) -> dict[str, object]:
+    """Return the fields of a request by its inputs and all other parts."""
     if WHOLE in fields:
         whole = fields.pop(WHOLE)
         if fields or not isinstance(whole, dict):
@@ -351,24 +298,21 @@ async def read_files(
         raise Unprocessable("first_frame: true or false is needed")
     if INPUTS in fields:
         raise Unprocessable("inputs are given twice: send each as a part of the form named inputs")
-    if parts.inputs:
+    if inputs:
         fields[INPUTS] = [
-            Picture(given.data, first_frame)
-            if isinstance(given, Picture)
-            else await _json(given, INPUTS, reservation)
-            for given in parts.inputs
+            Picture(given.data, first_frame) if isinstance(given, Picture) else given
+            for given in inputs
         ]
     return fields
 
 
 def _picture_and_options(body: bytes, query: bytes) -> Parts:
-    parts = Parts()
-    for name, value in parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True):
-        parts.add(name, value.encode())
-    if parts.inputs:
+    options = parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True)
+    if any(name == INPUTS for name, _ in options):
         raise Unprocessable("inputs are given twice: the body is the only one")
-    parts.inputs.append(Picture(body))
-    return parts
+    if len(options) >= MAX_PARTS:
+        raise _too_many_parts()
+    return [(INPUTS, Picture(body)), *((name, value.encode()) for name, value in options)]
 
 
 def _parts(body: bytes, content_type: bytes) -> Parts:
@@ -385,13 +329,26 @@ def _parts(body: bytes, content_type: bytes) -> Parts:
     if boundary is None:
         raise InvalidRequest("the content type of a form needs its boundary")
     logging.getLogger("python_multipart.multipart").disabled = True  # one line for each bad form
-    parts = Parts()
+    parts: Parts = []
+    ends: list[bool] = []
+
+    def add(name: bytes | None, value: Picture | bytes) -> None:
+        if len(parts) >= MAX_PARTS:
+            raise _too_many_parts()
+        parts.append(((name or b"").decode("utf-8", "replace"), value))
+
+    def add_file(part: File) -> None:
+        if part.field_name != INPUTS.encode():
+            raise Unprocessable(f"files of a form are named {INPUTS}, as its inputs in their order")
+        part.file_object.seek(0)
+        add(part.field_name, Picture(part.file_object.read()))
+        part.close()
 
     parser = FormParser(
         FORM,
-        parts.add_field,
-        parts.add_file,
-        parts.end,
+        lambda part: add(part.field_name, part.value or b""),
+        add_file,
+        lambda: ends.append(True),
         boundary=boundary[1] or boundary[2],
         config={"MAX_MEMORY_FILE_SIZE": len(body), "UPLOAD_ERROR_ON_BAD_CTE": True},
     )
@@ -401,9 +358,13 @@ def _parts(body: bytes, content_type: bytes) -> Parts:
         parser.finalize()
     except FormParserError:
         raise InvalidRequest("the form is damaged: send it as RFC 7578 says") from None
-    if not parts.complete:
+    if not ends:
         raise InvalidRequest("the form ends before its last boundary")
     return parts
+
+
+def _too_many_parts() -> Unprocessable:
+    return Unprocessable(f"more than {MAX_PARTS} parts or options: send several requests")
 
 
 async def _json(value: bytes, name: str, reservation: Reservation) -> object:

@@ -12,6 +12,7 @@ import base64
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
@@ -108,93 +109,53 @@ BASE64_BYTES = 3 * 2**14
 """Maximum bytes of a piece before base64; a multiple of 3, so that only the end is padded."""
 
 
-def object_pieces(members: Mapping[str, object]) -> Unwritten:
-    """Yield the JSON of an object; see `member_pieces`."""
-    yield b"{"
-    yield from member_pieces(members)
-    yield b"}"
+def json_pieces(value: object) -> Unwritten:
+    """Yield the JSON of a value, which an iterator already gives in pieces.
+
+    Arrays, also as members of objects, are written in pieces, all other values at once.
+    """
+    if isinstance(value, Iterator):
+        yield from value
+    elif isinstance(value, dict) and _large(value.values()):
+        yield b"{"
+        yield from member_pieces(value)
+        yield b"}"
+    elif isinstance(value, np.ndarray) and value.size > PIECE:
+        yield b"["
+        yield from item_pieces(value)
+        yield b"]"
+    else:
+        yield as_json(value)
 
 
 def member_pieces(members: Mapping[str, object]) -> Unwritten:
-    """Yield the JSON of an object's members, without the braces around them.
-
-    Args:
-        members: names and values. Arrays are written in pieces, an iterator gives the pieces of
-            its value, and other values are written at once.
-
-    """
+    """Yield the JSON of an object's members, without the braces around them."""
     separator = b""
-    for run in _runs(members):
-        yield separator
-        separator = b","
-        (name, value), *others = run.items()
-        if others or not isinstance(value, np.ndarray | Iterator):
-            yield as_json(run)[1:-1]
-            continue
-        yield orjson.dumps(name) + b":"
-        yield from array_pieces(value) if isinstance(value, np.ndarray) else value
-
-
-def _runs(members: Mapping[str, object]) -> Iterator[dict[str, object]]:
-    """Yield runs of members with at most `PIECE` numbers of arrays; an iterator is a run alone."""
-    run: dict[str, object] = {}
-    room = PIECE
     for name, value in members.items():
-        alone = isinstance(value, Iterator)
-        size = value.size if isinstance(value, np.ndarray) else 0
-        if run and (alone or size > room):
-            yield run
-            run, room = {}, PIECE
-        run[name] = np.ascontiguousarray(value) if 0 < size <= room else value
-        room -= size
-        if alone:
-            yield run
-            run, room = {}, PIECE
-    if run:
-        yield run
+        yield separator + orjson.dumps(name) + b":"
+        yield from json_pieces(value)
+        separator = b","
 
 
-def grouped(values: Mapping[str, object]) -> dict[str, object]:
-    """Return members of an object; a name with a dot is the name of a member's member."""
-    members: dict[str, object] = {}
-    objects: dict[str, dict[str, object]] = {}
-    for name, value in values.items():
-        first, dot, second = name.partition(".")
-        if dot:
-            members[first] = objects.setdefault(first, {})
-            objects[first][second] = value
-        else:
-            members[name] = value
-    return members
+def _large(values: Iterable[object]) -> bool:
+    """Return whether an object with these values may have more than `PIECE` numbers of arrays."""
+    numbers = 0
+    for value in values:
+        if isinstance(value, np.ndarray):
+            numbers += value.size
+        elif isinstance(value, Iterator | dict):
+            return True
+    return numbers > PIECE
 
 
 def list_pieces(items: Iterable[object]) -> Unwritten:
-    """Yield the JSON of a list, a piece for each item."""
+    """Yield the JSON of a list, at least a piece for each item; see `json_pieces`."""
     opening = b"["
     for item in items:
-        yield opening + as_json(item)
+        yield opening
+        yield from json_pieces(item)
         opening = b","
     yield b"]" if opening == b"," else b"[]"
-
-
-def array_pieces(array: NDArray[np.generic]) -> Unwritten:
-    """Yield the JSON of an array as nested lists."""
-    if array.size <= PIECE:
-        yield as_json(np.ascontiguousarray(array))
-        return
-    yield b"["
-    yield from item_pieces(array)
-    yield b"]"
-
-
-def arrays_pieces(arrays: Iterable[NDArray[np.generic]]) -> Unwritten:
-    """Yield the JSON of a list of arrays."""
-    opening = b"["
-    for array in arrays:
-        yield opening
-        yield from array_pieces(array)
-        opening = b","
-    yield b"]"
 
 
 def item_pieces(array: NDArray[np.generic]) -> Unwritten:
@@ -204,18 +165,13 @@ def item_pieces(array: NDArray[np.generic]) -> Unwritten:
         for number, item in enumerate(array):
             if number:
                 yield b","
-            yield from array_pieces(item)
+            yield from json_pieces(item)
         return
     step = PIECE // max(item_size, 1)
     for start in range(0, len(array), step):
         if start:
             yield b","
-        yield memoryview(as_json(np.ascontiguousarray(array[start : start + step])))[1:-1]
-
-
-def vector_pieces(array: NDArray[np.generic], *, as_base64: bool = False) -> Unwritten:
-    """Yield the JSON of a vector or matrix as lists of numbers, or as base64."""
-    return base64_pieces(array) if as_base64 else array_pieces(array)
+        yield memoryview(as_json(array[start : start + step]))[1:-1]
 
 
 def base64_pieces(array: NDArray[np.generic]) -> Unwritten:
@@ -227,6 +183,18 @@ def base64_pieces(array: NDArray[np.generic]) -> Unwritten:
     yield b'"'
 
 
+def grouped(values: Mapping[str, object]) -> dict[str, object]:
+    """Return members of an object; a name with a dot is the name of a member's member."""
+    members: dict[str, Any] = {}
+    for name, value in values.items():
+        first, dot, second = name.partition(".")
+        if dot:
+            members.setdefault(first, {})[second] = value
+        else:
+            members[name] = value
+    return members
+
+
 def as_json(value: object) -> bytes:
-    """Return the JSON of a small value, which may contain arrays."""
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    """Return the JSON of a small value, which may contain arrays, also non-contiguous ones."""
+    return orjson.dumps(value, np.ascontiguousarray, orjson.OPT_SERIALIZE_NUMPY)

@@ -13,12 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import ApiExchange, deadline_of
 from service.errors import Unprocessable
-from service.http.image_fetch import FetchLimits, ImageHosts, fetch
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
 
-ELEMENT_FIELDS = ("text", "image", "image_url")
-"""Fields of an object among the inputs, which has exactly one of them."""
 FIRST_FRAME = "first_frame"
 ONE_FIELD = (
     "give an object with exactly one of `text`, `image` and `image_url`, and `first_frame` beside "
@@ -34,27 +31,23 @@ _DATA_URL = re.compile(
 )
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
+
+def closed_object(**properties: object) -> dict[str, object]:
+    """Return the JSON schema of an object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
+
+
+_TEXT = {"type": "string"}
+_URL = {"type": "object", "properties": {"url": _TEXT}, "required": ["url"]}
 PART_SCHEMA = {
     "anyOf": [
-        {
-            "type": "object",
-            "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-            "required": ["type", "text"],
-            "additionalProperties": False,
-        },
-        {
-            "type": "object",
-            "properties": {
-                "type": {"const": "image_url"},
-                "image_url": {
-                    "type": "object",
-                    "properties": {"url": {"type": "string"}},
-                    "required": ["url"],
-                },
-            },
-            "required": ["type", "image_url"],
-            "additionalProperties": False,
-        },
+        closed_object(type={"const": "text"}, text=_TEXT),
+        closed_object(type={"const": "image_url"}, image_url=_URL),
     ]
 }
 """JSON schema of `content_part`."""
@@ -69,22 +62,19 @@ class GivenPicture(Picture):
     source: str
     """File in base64, possibly as a data URL; or the file's address."""
 
-    @property
-    def at_address(self) -> bool:
-        """Whether the file is to be fetched."""
-        return _ADDRESS.match(self.source) is not None
-
 
 def wrong(message: str) -> PydanticCustomError:
     """Return the error of an invalid value of a field."""
     return PydanticCustomError("inputs", "{problem}", {"problem": message})
 
 
-def picture(value: object, field: str, *, first_frame: bool = False) -> GivenPicture:
-    """Return the picture of a field with base64, which is checked later, or a data URL."""
+def picture(
+    value: object, field: str, *, first_frame: bool = False, addresses: bool = False
+) -> GivenPicture:
+    """Return the picture of a field with base64, which is checked later, a data URL or address."""
     if not isinstance(value, str) or not value:
         raise wrong(f"{field}: base64 of a picture's file, or a data URL, is needed")
-    if _ADDRESS.match(value):
+    if not addresses and _ADDRESS.match(value):
         raise wrong(f"{field} is an address: send addresses as `image_url`")
     return GivenPicture(b"", first_frame, field=field, source=value)
 
@@ -97,12 +87,6 @@ def picture_at(value: object, field: str, *, first_frame: bool = False) -> Given
         f"{field}: a data URL, such as data:image/png;base64,…, or an address of http or https is "
         "needed"
     )
-
-
-def picture_or_address(value: object, field: str) -> GivenPicture:
-    """Return the picture of a field with base64, a data URL, or an address."""
-    at = isinstance(value, str) and _ADDRESS.match(value)
-    return picture_at(value, field) if at else picture(value, field)
 
 
 def content_part(value: object, field: str) -> Input:
@@ -127,7 +111,7 @@ def element(value: dict[str, object], field: str) -> Input:
     """Return the text or picture of an object among the inputs, whose path is `field`."""
     first_frame = value.get(FIRST_FRAME, False)
     names = value.keys() - {FIRST_FRAME}
-    if len(names) != 1 or not names <= {*ELEMENT_FIELDS}:
+    if len(names) != 1 or not names <= {"text", "image", "image_url"}:
         raise wrong(f"{field} is neither a text nor a picture: {ONE_FIELD}")
     (name,) = names
     content = value[name]
@@ -151,13 +135,14 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
         Overloaded: there is not enough memory.
 
     """
-    first = next((index for index, one in enumerate(inputs) if isinstance(one, Picture)), None)
-    if first is None:
+    if {*map(type, inputs)}.isdisjoint((Picture, GivenPicture)):
         return inputs
+    pictures = {index: one for index, one in enumerate(inputs) if isinstance(one, Picture)}
     if not any(tower.artifact.manifest.images for tower in exchange.model.towers):
-        field = getattr(inputs[first], "field", f"inputs[{first}]")
+        first, given = next(iter(pictures.items()))
         raise Unprocessable(
-            f"{field} is a picture, and the model reads only texts: choose a model of pictures"
+            f"{getattr(given, 'field', f'inputs[{first}]')} is a picture, and the model reads only "
+            "texts: choose a model of pictures"
         )
     settings = exchange.service.settings
     if len(inputs) > settings.max_client_batch_size:
@@ -166,19 +151,18 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
             "taken"
         )
     most = settings.max_image_bytes
-    for index, one in enumerate(inputs):
-        if isinstance(one, Picture) and len(one.data) > most:
-            raise Unprocessable(_too_large(f"inputs[{index}]", most))
-    pictures = [one for one in inputs if isinstance(one, GivenPicture)]
-    encoded = [one for one in pictures if not one.at_address]
+    for index, one in pictures.items():
+        _check_size(len(one.data), f"inputs[{index}]", most)
+    given_pictures = [one for one in pictures.values() if isinstance(one, GivenPicture)]
+    at_address = [one for one in given_pictures if _ADDRESS.match(one.source)]
+    encoded = [one for one in given_pictures if not _ADDRESS.match(one.source)]
     size = sum(len(one.source) for one in encoded)
     exchange.reservation.grow(size * 3 // 4)
     if size <= INLINE_CHARACTERS:
         files = _decoded(encoded, most)
     else:
         files = await asyncio.to_thread(_decoded, encoded, most)
-    if len(encoded) < len(pictures):
-        files |= await _fetched([one for one in pictures if one.at_address], exchange)
+    files |= await _fetched(at_address, exchange)
     return [
         Picture(files[one.field], one.first_frame) if isinstance(one, GivenPicture) else one
         for one in inputs
@@ -186,17 +170,18 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
 
 
 async def _fetched(pictures: Sequence[GivenPicture], exchange: ApiExchange) -> dict[str, bytes]:
-    """Return the file of each picture by its field."""
-    settings, client, reservation = exchange.service.settings, exchange.client, exchange.reservation
-    if settings.image_hosts is None:
+    """Return the file of each picture at an address by its field."""
+    if not pictures:
+        return {}
+    fetcher, deadline = exchange.service.images, deadline_of(exchange)
+    client, reservation = exchange.client, exchange.reservation
+    if fetcher is None:
         raise Unprocessable(
             f"{pictures[0].field} is an address, and this service fetches no pictures "
             "(--image-hosts): send the file in base64"
         )
-    hosts, seconds = ImageHosts(settings.image_hosts), settings.image_timeout_seconds
-    limits = FetchLimits(settings.max_image_bytes, seconds, deadline_of(exchange))
     files = await together(
-        [fetch(one.source, one.field, hosts, limits, client, reservation) for one in pictures]
+        [fetcher.fetch(one.source, one.field, client, deadline, reservation) for one in pictures]
     )
     return {one.field: file for one, file in zip(pictures, files, strict=True)}
 
@@ -216,33 +201,31 @@ def _file(given: GivenPicture, max_bytes: int) -> bytes:
                 "data:image/png;base64, or its own type"
             )
         start = head.end()
-    if 3 * (len(text) - start) // 4 - 2 > max_bytes:
-        raise Unprocessable(_too_large(given.field, max_bytes))
+    _check_size(3 * (len(text) - start) // 4 - 2, given.field, max_bytes)
+    parts = []
     try:
-        data = b"".join(
-            _slice(text[at : at + SLICE_CHARACTERS], last=at + SLICE_CHARACTERS >= len(text))
-            for at in range(start, len(text), SLICE_CHARACTERS)
-        )
+        for at in range(start, len(text), SLICE_CHARACTERS):
+            part = text[at : at + SLICE_CHARACTERS]
+            if part.endswith("=") and at + SLICE_CHARACTERS < len(text):
+                raise ValueError("padding before the end")
+            parts.append(binascii.a2b_base64(part, strict_mode=True))
     except ValueError:  # of which binascii.Error is a subclass
         raise Unprocessable(
             f"{given.field} is not base64: use the alphabet with + and /, padding, and no line "
             "breaks"
         ) from None
+    data = b"".join(parts)
     if not data:
         raise Unprocessable(f"{given.field} is empty: send the file of a picture")
-    if len(data) > max_bytes:
-        raise Unprocessable(_too_large(given.field, max_bytes))
+    _check_size(len(data), given.field, max_bytes)
     return data
 
 
-def _slice(text: str, *, last: bool) -> bytes:
-    if not last and text.endswith("="):
-        raise ValueError("padding before the end")
-    return binascii.a2b_base64(text, strict_mode=True)
-
-
-def _too_large(field: str, max_bytes: int) -> str:
-    return f"{field} has more than {max_bytes} bytes (--max-image-bytes): send a smaller picture"
+def _check_size(size: int, field: str, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise Unprocessable(
+            f"{field} has more than {max_bytes} bytes (--max-image-bytes): send a smaller picture"
+        )
 
 
 Item = TypeVar("Item")

@@ -1,4 +1,4 @@
-"""Headers, warnings and errors that replies of all dialects share, and the expected model's check.
+"""Headers, warnings and errors that replies of all dialects share.
 
 The native format of errors is `application/problem+json` (RFC 9457), without data of the caller.
 """
@@ -6,38 +6,16 @@ The native format of errors is `application/problem+json` (RFC 9457), without da
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.errors import AnotherModel, ServiceError, Unauthorized, Unprocessable
-from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
+from service.errors import ServiceError, Unauthorized
+from service.inference.fingerprint import FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
 from service.inference.timings import HEADERS, MEANINGS, Warnings
-
-EXPECTED = EXPECT_HEADER.encode()
-_FINGERPRINT = re.compile(rb"[0-9a-f]{%d}" % FINGERPRINT_CHARACTERS)
-FingerprintHeader = tuple[bytes, bytes]
-"""Name and value of the reply header with a model's fingerprint."""
-
-
-def check_expected(headers: Mapping[bytes, bytes], answering: FingerprintHeader) -> None:
-    """Raise if a request expects another model than the answering one."""
-    expected = headers.get(EXPECTED)
-    if expected in (None, answering[1]):
-        return
-    if not _FINGERPRINT.fullmatch(expected):
-        raise Unprocessable(
-            f"{EXPECT_HEADER} must be {FINGERPRINT_CHARACTERS} hexadecimal digits, as in the "
-            f"header {answering[0].decode()} of replies"
-        )
-    raise AnotherModel(
-        f"{EXPECT_HEADER} is {expected.decode()}, and the model here is {answering[1].decode()}: "
-        "vectors of the two cannot be compared; send the request to the expected model, or compute "
-        "the stored vectors again"
-    )
 
 
 class WarningCounts(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import string
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from service.api.wire.bodies import (
@@ -25,23 +25,15 @@ from service.api.wire.bodies import (
     is_file,
     read_files,
     read_json,
-    refusal,
     refused_field,
 )
 from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
-from service.api.wire.replies import (
-    EXPECTED,
-    MODEL_HEADER,
-    FingerprintHeader,
-    Responses,
-    check_expected,
-    with_reply_headers,
-)
-from service.errors import ModelNotLoaded, ReplyTooLarge, Unprocessable
+from service.api.wire.replies import MODEL_HEADER, Responses, with_reply_headers
+from service.errors import AnotherModel, ModelNotLoaded, ReplyTooLarge, Unprocessable
 from service.exchange import NO_FINGERPRINT, ErrorForm, Exchange
-from service.http.turns import Turns
 from service.inference.core import Inference
+from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_CHARACTERS
 from service.inference.timings import Timings
 from service.models.served import ServedModel
 from service.models.state import ServiceState
@@ -55,7 +47,8 @@ INLINE_BYTES = 2**18
 FEWER_TEXTS = "send fewer texts"
 SEND_BYTES = 2**20
 """Maximum bytes passed to the server at a time, since it copies bytes that cannot be sent yet."""
-_PART = (bytes, memoryview)
+_FINGERPRINT = re.compile(rb"[0-9a-f]{%d}" % FINGERPRINT_CHARACTERS)
+EXPECTED = EXPECT_HEADER.encode()
 _MILLISECONDS = re.compile(rb"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -118,16 +111,40 @@ class JsonRoute(APIRoute):
         hint = get_type_hints(endpoint)["body"]
         self.schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
         """Schemas of the body."""
-        self.answer = answer = answer_of(endpoint, self.schemas)
-        """Function from an exchange to the endpoint's reply."""
+        self._takes_files = any(schema.takes_files for schema in self.schemas)
+        self._media_types = MEDIA_TYPES if self._takes_files else (JSON,)
 
         async def handle(request: Request) -> Response:
-            return await answer(request.scope["exchange"])
+            return await self.answer(request.scope["exchange"])
 
         Route.__init__(self, path, handle, methods=methods)  # not APIRoute's: see above
         self.endpoint = endpoint
         responses = with_reply_headers(responses or {})
         self._documentation = {"methods": methods, "responses": responses, **documentation}
+
+    async def answer(self, exchange: ApiExchange) -> Response:
+        """Read a request, and return the endpoint's reply."""
+        headers, reservation = exchange.headers, exchange.reservation
+        check_media_type(headers, self._media_types)
+        content: object
+        if self._takes_files and is_file(headers):
+            query: bytes = exchange.scope["query_string"]
+            content = await read_files(exchange.take_body(), headers, query, reservation)
+        else:
+            content = await read_json(exchange.take_body(), reservation)
+        schema = self.schemas[0]
+        if len(self.schemas) > 1 and isinstance(content, dict):
+            given = {name for name, value in content.items() if value is not None}
+            schema = next((one for one in self.schemas if one.form_fields & given), schema)
+        exchange.error_form = schema.error_form
+        body = validated(schema, content)
+        model = await chosen_model(exchange, body.model, body.check_model)
+        bind_model(exchange, model, getattr(body, "backend", None))
+        if EXPECTED in headers:
+            check_expected(exchange)
+        response = await self.endpoint(body=body, exchange=exchange)
+        name_model(exchange, response, body.model)
+        return response
 
     def build_schemas(self) -> None:
         """Build the schemas of the body, as the first body would; FastAPI's copies need them."""
@@ -140,51 +157,15 @@ class JsonRoute(APIRoute):
         self.build_schemas()
         return APIRoute(self.path, self.endpoint, **self._documentation)
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match like Starlette, but reject most other paths without a regular expression."""
-        if not self.param_convertors and not scope["path"].endswith(self.path):
-            return Match.NONE, {}
-        return super().matches(scope)
 
-
-def answer_of(
-    endpoint: Callable[..., Coroutine[Any, Any, Response]], schemas: Sequence[type[ModelRequest]]
-) -> Callable[[ApiExchange], Coroutine[Any, Any, Response]]:
-    """Return a function that reads a request for an endpoint, and returns the endpoint's reply."""
-    takes_files = any(schema.takes_files for schema in schemas)
-    accepted = MEDIA_TYPES if takes_files else (JSON,)
-
-    async def answer(exchange: ApiExchange) -> Response:
-        headers, reservation = exchange.headers, exchange.reservation
-        content: object
-        if takes_files and is_file(headers):
-            query: bytes = exchange.scope["query_string"]
-            content = await read_files(exchange.take_body(), headers, query, reservation)
-        else:
-            check_media_type(headers, accepted)
-            content = await read_json(exchange.take_body(), reservation)
-        schema = schemas[0] if len(schemas) == 1 else schema_of(content, schemas)
-        exchange.error_form = schema.error_form
-        body = validated(schema, content)
-        model = await chosen_model(exchange, body.model, body.check_model)
-        fingerprint = bind_model(exchange, model, getattr(body, "backend", None))
-        if EXPECTED in headers:
-            check_expected(headers, fingerprint)
-        response = await endpoint(body=body, exchange=exchange)
-        name_model(exchange, response, body.model)
-        return response
-
-    return answer
-
-
-def direct_routes(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], JsonRoute]:
+def direct_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], JsonRoute]:
     """Return the JSON routes of fixed paths by method and path; see `DirectRoute`."""
-    direct: dict[tuple[str, str], JsonRoute] = {}
-    for route in routes:
-        if isinstance(route, JsonRoute) and not route.param_convertors:
-            for method in route.methods or ():
-                direct.setdefault((method, route.path), route)
-    return direct
+    return {
+        (method, route.path): route
+        for route in reversed(routes)  # the first of a path answers
+        if isinstance(route, JsonRoute) and not route.param_convertors
+        for method in route.methods or ()
+    }
 
 
 async def chosen_model(
@@ -217,10 +198,10 @@ def validated(schema: type[Schema], content: object) -> Schema:
             changes replies in another dialect.
 
     """
-    if schema.model_config.get("extra") == "ignore" and isinstance(content, dict):
-        refused = refused_field(content, schema.model_fields)
-        if refused is not None:
-            raise RequestValidationError([{"loc": ("body", refused), "msg": refusal(refused)}])
+    lenient = schema.model_config.get("extra") == "ignore"
+    fields = content if lenient and isinstance(content, dict) else {}
+    if fields and (refused := refused_field(fields, schema.model_fields)):
+        raise RequestValidationError([{"loc": ("body", refused[0]), "msg": refused[1]}])
     try:
         return schema.model_validate(content)
     except ValidationError as error:
@@ -230,29 +211,33 @@ def validated(schema: type[Schema], content: object) -> Schema:
         ) from None
 
 
-def schema_of(content: object, schemas: Sequence[type[ModelRequest]]) -> type[ModelRequest]:
-    """Return the schema whose `form_fields` identify the body, or else the first schema."""
-    fields = content if isinstance(content, dict) else {}
-    given = {name for name, value in fields.items() if value is not None}
-    return next((schema for schema in schemas if schema.form_fields & given), schemas[0])
-
-
-def bind_model(
-    exchange: ApiExchange, model: ServedModel, engine: str | None = None
-) -> FingerprintHeader:
+def bind_model(exchange: ApiExchange, model: ServedModel, engine: str | None = None) -> None:
     """Note the model that answers a request, and keep it in memory until the reply is sent.
 
-    Returns:
-        Fingerprint of the engine that takes the request's tasks, which the reply, also an error,
-        has; see `caller_of`.
-
+    The reply, also an error, has the fingerprint of the engine, by default of the current one.
     """
     if exchange.fingerprint is NO_FINGERPRINT:
         model.uses.begin()
         exchange.reservation.on_release(model.uses.end)
     exchange.model = model
-    exchange.fingerprint = fingerprint = model.fingerprint_header(engine)
-    return fingerprint
+    exchange.fingerprint = model.fingerprint_header(engine)
+
+
+def check_expected(exchange: ApiExchange) -> None:
+    """Raise if a request expects another model than the answering one."""
+    expected, (name, answering) = exchange.headers.get(EXPECTED), exchange.fingerprint
+    if expected in (None, answering):
+        return
+    if not _FINGERPRINT.fullmatch(expected):
+        raise Unprocessable(
+            f"{EXPECT_HEADER} must be {FINGERPRINT_CHARACTERS} hexadecimal digits, as in the "
+            f"header {name.decode()} of replies"
+        )
+    raise AnotherModel(
+        f"{EXPECT_HEADER} is {expected.decode()}, and the model here is {answering.decode()}: "
+        "vectors of the two cannot be compared; send the request to the expected model, or compute "
+        "the stored vectors again"
+    )
 
 
 def name_model(exchange: ApiExchange, response: Response, asked: str | None) -> None:
@@ -285,9 +270,9 @@ def caller_of(exchange: ApiExchange) -> Call:
     """Return the client and the deadline by which the reply must begin; see `deadline_of`."""
 
     def submitted_to(engine: str) -> None:
-        exchange.fingerprint = own = exchange.model.fingerprint_header(engine)
+        exchange.fingerprint = exchange.model.fingerprint_header(engine)
         if EXPECTED in exchange.headers:
-            check_expected(exchange.headers, own)
+            check_expected(exchange)
 
     return Call(
         exchange.client,
@@ -320,12 +305,6 @@ def reserve(
         check_size(exchange, size, advice)
     exchange.reservation.grow(size if held is None else held, bounded=True)
     exchange.predicted_bytes = size
-
-
-def hold(exchange: ApiExchange, size: int) -> None:
-    """Reserve bytes that a computation needs beside its reply; errors as of `reserve`."""
-    check_size(exchange, size, FEWER_TEXTS)
-    exchange.reservation.grow(size, bounded=True)
 
 
 def check_size(exchange: ApiExchange, size: int, less: str, *, binary: bool = True) -> None:
@@ -386,8 +365,13 @@ class PartsResponse(Response):
         exchange: ApiExchange = scope["exchange"]
         timings, rest, turns = self._timings, self._rest, exchange.service.turns
         exchange.timings = timings if rest is None else replace(timings)
+        written: list[Part] = []
         try:
-            written = await _written(turns, self._parts)
+            for part in self._parts:
+                if isinstance(part, bytes | memoryview):
+                    written.append(part)
+                else:
+                    written += [piece async for piece in turns.written(part)]
             if rest is None and len(written) == 1 and len(written[0]) <= SEND_BYTES:
                 await exchange.reply(200, self.raw_headers, written[0], timings)
                 return
@@ -406,17 +390,6 @@ class PartsResponse(Response):
         finally:
             if rest is not None:
                 await rest.aclose()
-
-
-async def _written(turns: Turns, parts: Iterable[Part | Unwritten]) -> list[Part]:
-    """Return all parts, written in turns if they are large."""
-    written: list[Part] = []
-    for part in parts:
-        if isinstance(part, _PART):
-            written.append(part)
-        else:
-            written += [piece async for piece in turns.written(part)]
-    return written
 
 
 async def _send(send: Send, part: Part, *, more: bool = True) -> None:

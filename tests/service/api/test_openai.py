@@ -328,8 +328,8 @@ def test_texts_ids_and_objects_may_be_mixed() -> None:
     given: list[Any] = [{"text": "a"}, "b", [1, 2], {"image": "QQ=="}, {"image": IMAGE_URL}]
     *others, file, address = SCHEMA.validate_python(given)
     assert others == ["a", "b", TokenIds((1, 2))]
-    assert (file.source, file.at_address, file.field) == ("QQ==", False, "input[3].image")
-    assert (address.source, address.at_address) == (IMAGE_URL, True)
+    assert (file.source, file.field) == ("QQ==", "input[3].image")
+    assert address.source == IMAGE_URL
     (picture,) = SCHEMA.validate_python({"image": "data:image/png;base64,QQ=="})
     assert isinstance(picture, Picture)
 

@@ -7,7 +7,6 @@ import math
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from ipaddress import ip_address
 from typing import Any
@@ -17,15 +16,14 @@ import pytest
 
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.http import image_fetch
-from service.http.image_fetch import FetchLimits, ImageHosts, fetch, is_public
+from service.http.image_fetch import RESERVED_BYTES, ImageFetcher, ImageHosts, is_public
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import until
 
 pytestmark = pytest.mark.anyio
 FILE = b"\x89PNG" + bytes(100)
 LOOK_UP = socket.getaddrinfo
-LIMITS = FetchLimits(max_bytes=1000, seconds=30, deadline=math.inf)
-MEMORY = Reservation(ByteBudget(2**30))
+LARGE = 2**24
 
 
 def reply(body: bytes = b"", status: str = "200 OK", **headers: str) -> bytes:
@@ -71,6 +69,14 @@ class Host:
         self.requests: list[bytes] = []
         self.port = 0
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def fetcher(self, max_bytes: int = 1000, seconds: float = 30) -> ImageFetcher:
+        """Return fetches of which this host is allowed, and another name."""
+        return ImageFetcher(f"127.0.0.1:{self.port}, listed.example.org", max_bytes, seconds)
+
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -85,13 +91,6 @@ class Host:
             writer.close()
 
 
-@pytest.fixture(autouse=True)
-def counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the fetches of earlier tests, whose event loops are gone."""
-    monkeypatch.setattr(image_fetch, "_running", Counter())
-    monkeypatch.setattr(image_fetch, "_waiting", [])
-
-
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
     host = Host()
@@ -102,15 +101,17 @@ async def host() -> AsyncIterator[Host]:
 
 
 async def fetched(
-    host: Host,
-    path: str,
-    limits: FetchLimits = LIMITS,
+    fetches: Host | ImageFetcher,
+    url: str,
     client: str = "a",
+    deadline: float = math.inf,
     reservation: Reservation | None = None,
 ) -> bytes:
-    hosts, url = ImageHosts(f"127.0.0.1:{host.port}, listed.example.org"), f"127.0.0.1:{host.port}"
+    """Return the file at an address, or at a path of a host, which is allowed then."""
+    if isinstance(fetches, Host):
+        url, fetches = fetches.url + url, fetches.fetcher()
     memory = reservation or Reservation(ByteBudget(2**30))
-    return await fetch(f"http://{url}{path}", "inputs[0].image_url", hosts, limits, client, memory)
+    return await fetches.fetch(url, "inputs[0].image_url", client, deadline, memory)
 
 
 @pytest.mark.parametrize("path", ["/file", "/store", "/chunked", "/moved"])
@@ -145,7 +146,7 @@ async def test_other_replies_are_refused(host: Host, path: str, says: str) -> No
 async def test_a_slow_host_is_left_in_time(host: Host, path: str) -> None:
     began = time.monotonic()
     with pytest.raises(Unprocessable, match=r"within 0\.2 seconds"):
-        await fetched(host, path, FetchLimits(10**6, 0.2, math.inf))
+        await fetched(host.fetcher(10**6, 0.2), host.url + path)
     assert time.monotonic() - began < 20
 
 
@@ -167,7 +168,7 @@ async def test_other_addresses_are_not_asked(
     names(monkeypatch, localhost=["127.0.0.3"])
     hosts = f"127.0.0.1:{host.port}, localhost:{host.port}, unknown.invalid:{host.port}"
     with pytest.raises(Unprocessable, match=says) as refused:
-        await fetch(url.format(host.port), "image_url", ImageHosts(hosts), LIMITS, "a", MEMORY)
+        await fetched(ImageFetcher(hosts, 1000, 30), url.format(host.port))
     assert host.requests == []
     assert "127.0.0" not in refused.value.detail
 
@@ -193,15 +194,15 @@ async def test_a_name_is_resolved_once_for_each_request(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection goes to the address that was checked, however the name changes later."""
-    hosts = ImageHosts(f"*.example.org:{host.port}, 127.0.0.1:{host.port}")
+    fetcher = ImageFetcher(f"*.example.org:{host.port}, 127.0.0.1:{host.port}", 1000, 30)
     asked = names(monkeypatch, a_example_org=["127.0.0.1", "127.0.0.9"])
     url = f"http://a.example.org:{host.port}"
-    assert await fetch(f"{url}/file", "image_url", hosts, LIMITS, "a", MEMORY) == FILE
+    assert await fetched(fetcher, f"{url}/file") == FILE
     assert asked == ["a.example.org"]
     assert b"\r\nhost: a.example.org:%d\r\n" % host.port in host.requests[0].lower()
     names(monkeypatch, a_example_org=["127.0.0.1", "127.0.0.9"])
     with pytest.raises(Unprocessable, match="an address that is not public"):
-        await fetch(f"{url}/moved", "image_url", hosts, LIMITS, "a", MEMORY)
+        await fetched(fetcher, f"{url}/moved")
     assert len(host.requests) == 2
 
 
@@ -210,37 +211,34 @@ async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
 ) -> None:
     sent: list[httpx.Request] = []
 
-    async def send(client: httpx.AsyncClient, request: httpx.Request, **_: Any) -> httpx.Response:
+    async def send(_: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
         sent.append(request)
         kind = {"content-type": "image/png"}
         return httpx.Response(200, headers=kind, stream=httpx.ByteStream(FILE))
 
     names(monkeypatch, a_example_org=["93.184.215.14"])
-    monkeypatch.setattr(httpx.AsyncClient, "send", send)
-    url, hosts = "https://a.example.org/a.png?b=c#d", ImageHosts("a.example.org")
-    assert await fetch(url, "image_url", hosts, LIMITS, "a", MEMORY) == FILE
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", send)
+    fetcher = ImageFetcher("a.example.org", 1000, 30)
+    assert await fetched(fetcher, "https://a.example.org/a.png?b=c#d") == FILE
     (request,) = sent
     assert str(request.url) == "https://93.184.215.14/a.png?b=c"
     assert request.extensions["sni_hostname"] == request.headers["host"] == "a.example.org"
 
 
-LARGE = FetchLimits(max_bytes=2**24, seconds=30, deadline=math.inf)
-
-
 async def test_a_slow_host_of_a_client_costs_others_neither_turns_nor_memory(host: Host) -> None:
-    budget = ByteBudget(2**24)
+    budget, fetcher = ByteBudget(2**24), host.fetcher(LARGE)
     slow = [
         asyncio.create_task(
-            fetched(host, path, LARGE, client, Reservation(budget)),
+            fetched(fetcher, host.url + path, client, reservation=Reservation(budget)),
         )
         for client in ("a", "b")
         for path in ["/silent", "/slow-body", "/declared-only", "/slow-head"] * 10
     ]
     await until(lambda: len(host.requests) == 12)
-    assert image_fetch._running == {"a": 8, "b": 4}
-    assert budget.held <= 16 * image_fetch.RESERVED_BYTES
-    began = time.monotonic()
-    assert await fetched(host, "/file", LARGE, "c", Reservation(budget)) == FILE
+    assert fetcher.running == {"a": 8, "b": 4}
+    assert budget.held <= 16 * RESERVED_BYTES
+    began, own = time.monotonic(), Reservation(budget)
+    assert await fetched(fetcher, f"{host.url}/file", "c", reservation=own) == FILE
     assert time.monotonic() - began < 10  # the slow ones take 30 seconds
     for task in slow:
         task.cancel()
@@ -248,23 +246,23 @@ async def test_a_slow_host_of_a_client_costs_others_neither_turns_nor_memory(hos
 
 
 async def test_bytes_are_reserved_as_they_arrive(host: Host) -> None:
+    fetcher, url = host.fetcher(LARGE), f"{host.url}/large"
     enough = Reservation(ByteBudget(2**20))
-    assert len(await fetched(host, "/large", LARGE, "a", enough)) == enough.size == 2**20
+    assert len(await fetched(fetcher, url, reservation=enough)) == enough.size == 2**20
     with pytest.raises(RequestTooLarge):
-        await fetched(host, "/large", LARGE, "a", Reservation(ByteBudget(2**20 - 1)))
+        await fetched(fetcher, url, reservation=Reservation(ByteBudget(2**20 - 1)))
     budget = ByteBudget(2**20)
     other = Reservation(budget)
     other.grow(2**18 + 1)
     with pytest.raises(Overloaded):
-        await fetched(host, "/large", LARGE, "a", Reservation(budget))
-    await until(lambda: not image_fetch._running)
-    assert not image_fetch._waiting
+        await fetched(fetcher, url, reservation=Reservation(budget))
+    assert not fetcher.running
 
 
 async def test_a_request_that_has_ended_reserves_nothing_more(host: Host) -> None:
     budget = ByteBudget(2**24)
     reservation = Reservation(budget)
-    task = asyncio.create_task(fetched(host, "/slow-body", LARGE, "a", reservation))
+    task = asyncio.create_task(fetched(host, "/slow-body", reservation=reservation))
     await until(lambda: host.requests != [])
     task.cancel()
     await asyncio.wait([task])
@@ -276,12 +274,17 @@ async def test_a_request_that_has_ended_reserves_nothing_more(host: Host) -> Non
 async def test_who_waits_to_begin_waits_until_the_deadline(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_fetch, "FETCHES", 0)
+    monkeypatch.setattr(image_fetch, "FETCHES", 1)
+    fetcher = host.fetcher()
+    slow = asyncio.create_task(fetched(fetcher, f"{host.url}/silent"))
+    await until(lambda: host.requests)
     for left in (-1.0, 0.1):
-        limits = FetchLimits(1000, 30, time.monotonic() + left)
         with pytest.raises(DeadlinePassed, match="before all pictures were fetched"):
-            await fetched(host, "/file", limits)
-    assert host.requests == []
+            await fetched(fetcher, f"{host.url}/file", deadline=time.monotonic() + left)
+    slow.cancel()
+    await asyncio.wait([slow])
+    assert len(host.requests) == 1
+    assert await fetched(fetcher, f"{host.url}/file") == FILE
 
 
 async def test_a_look_up_that_goes_on_counts_as_a_fetch(
@@ -292,11 +295,12 @@ async def test_a_look_up_that_goes_on_counts_as_a_fetch(
     monkeypatch.setattr(
         image_fetch.socket, "getaddrinfo", lambda *_, **__: released.wait(60) and []
     )
+    fetcher = host.fetcher(seconds=0.05)
     with pytest.raises(Unprocessable, match=r"within 0\.05 seconds"):
-        await fetched(host, "/file", FetchLimits(1000, 0.05, math.inf))
-    assert image_fetch._running == {"a": 1}
+        await fetched(fetcher, f"{host.url}/file")
+    assert fetcher.running == {"a": 1}
     released.set()
-    await until(lambda: not image_fetch._running)
+    await until(lambda: not fetcher.running)
 
 
 HOSTS = ImageHosts("images.example.org, *.Example.com:8443, 10.0.0.5, [fd00:0::1]:8080")

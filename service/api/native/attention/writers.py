@@ -18,12 +18,12 @@ from service.api.native.texts import Header, metadata, text_fields, text_tensors
 from service.api.wire.json_pieces import (
     Spec,
     aligned,
-    array_pieces,
-    arrays_pieces,
     as_bytes,
     as_json,
     float16_weights,
     grouped,
+    json_pieces,
+    list_pieces,
     member_pieces,
     safetensors_head,
 )
@@ -276,12 +276,12 @@ class JsonWriter:
             if field.endswith("norms") or member == "values":
                 self._kept.setdefault(name, []).append(array)
             elif name == self._open_name:
-                pieces.append(chain([b","], array_pieces(array)))
+                pieces.append(chain([b","], json_pieces(array)))
             else:
                 opening = f',"{field}":' + ('{"indices":[' if member else "[")
                 before = b"" if self._open_name else self._open(maps.text)
                 pieces.append(
-                    chain(self._closing(), [before + opening.encode()], array_pieces(array))
+                    chain(self._closing(), [before + opening.encode()], json_pieces(array))
                 )
                 self._open_name = name
         return pieces
@@ -290,7 +290,7 @@ class JsonWriter:
         """Return the text's remaining members."""
         pieces = self._closing() if self._open_name else iter([self._open(summary.text)])
         members: dict[str, object] = {
-            name: arrays_pieces(layers) for name, layers in self._kept.items()
+            name: list_pieces(layers) for name, layers in self._kept.items()
         }
         members |= grouped(summary.values)
         self._open_name, self._kept = "", {}
@@ -310,7 +310,7 @@ class JsonWriter:
         name = self._open_name
         values = self._kept.pop(name.replace("indices", "values"), None)
         if values:
-            return chain([b'],"values":'], arrays_pieces(values), [b"}"])
+            return chain([b'],"values":'], list_pieces(values), [b"}"])
         return iter([b"]"] if name else [])
 
 

@@ -16,10 +16,9 @@ from PIL import Image
 from pydantic_core import PydanticCustomError
 
 from service.api.wire import bodies, pictures
-from service.api.wire.bodies import is_file, read_files
+from service.api.wire.bodies import MEDIA_TYPES, check_media_type, is_file, read_files
 from service.api.wire.pictures import element, in_order, loaded, together
 from service.errors import (
-    DeadlinePassed,
     InvalidRequest,
     RequestTooLarge,
     ServiceError,
@@ -27,7 +26,6 @@ from service.errors import (
     UnsupportedMediaType,
 )
 from service.exchange import Exchange
-from service.http.image_fetch import FetchLimits, ImageHosts
 from service.inference.tokenization.inputs import Input, Picture
 from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation
@@ -42,7 +40,8 @@ TEXT = base64.b64encode(FILE).decode()
 
 def request(budget: ByteBudget | None = None, **settings: Any) -> Exchange[Any, Any]:
     settled = Settings().model_copy(update=settings)
-    service = SimpleNamespace(settings=settled, replies=budget or ByteBudget(2**30))
+    replies = budget or ByteBudget(2**30)
+    service = SimpleNamespace(settings=settled, replies=replies, images=None)
     found = exchange(service=service)
     images = SimpleNamespace(artifact=SimpleNamespace(manifest=SimpleNamespace(images=True)))
     found.model = SimpleNamespace(towers=[images])
@@ -137,20 +136,19 @@ async def test_files_have_limits() -> None:
 AT = [{"image_url": f"https://example.org/{n}.png"} for n in range(6)]
 
 
-async def test_pictures_are_fetched_from_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fetch(
-        url: str, field: str, hosts: object, limits: FetchLimits, client: str, memory: Reservation
-    ) -> bytes:
-        assert limits.max_bytes == 100
-        assert vars(hosts) == vars(ImageHosts("example.org"))
-        assert limits.seconds == 5
-        assert limits.deadline <= time.monotonic() + 30
-        assert (client, memory.size) == ("", 0)
-        return f"{field} {url}".encode()
+async def test_pictures_are_fetched_if_the_service_fetches_any() -> None:
+    class Fetcher:
+        async def fetch(
+            self, url: str, field: str, client: str, deadline: float, memory: Reservation
+        ) -> bytes:
+            assert deadline <= time.monotonic() + 30
+            assert (client, memory.size) == ("", 0)
+            return f"{field} {url}".encode()
 
-    monkeypatch.setattr(pictures, "fetch", fetch)
-    pictures_of = await files({"text": "a"}, *AT, image_hosts="example.org", max_image_bytes=100)
-    assert pictures_of == [
+    given = [element(value, f"inputs[{n}]") for n, value in enumerate([{"text": "a"}, *AT])]
+    found = request()
+    found.service.images = Fetcher()
+    assert await loaded(given, found) == [
         "a",
         *(
             Picture(f"inputs[{n + 1}].image_url https://example.org/{n}.png".encode())
@@ -159,9 +157,6 @@ async def test_pictures_are_fetched_from_allowed_hosts(monkeypatch: pytest.Monke
     ]
     with pytest.raises(Unprocessable, match=r"inputs\[0\]\.image_url is an address, and this serv"):
         await files(AT[0])
-    monkeypatch.undo()
-    with pytest.raises(DeadlinePassed):
-        await files(AT[0], image_hosts="example.org", request_timeout_seconds=1e-9)
 
 
 async def test_texts_stay_the_same_list() -> None:
@@ -187,6 +182,7 @@ def json_part(name: str, value: object) -> tuple[str, tuple[None, str]]:
 async def fields(request: httpx.Request, limit: int = 2**30) -> dict[str, Any]:
     headers = {name.lower(): value for name, value in request.headers.raw}
     assert is_file(headers)
+    check_media_type(headers, MEDIA_TYPES)
     reservation = Reservation(ByteBudget(limit))
     return await read_files(request.read(), headers, request.url.query, reservation)
 

@@ -26,7 +26,7 @@ from service.api.native.attention.writers import (
     tensor_specs,
 )
 from service.api.native.texts import Header
-from service.api.wire.json_pieces import array_pieces
+from service.api.wire.json_pieces import json_pieces
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import MapPart
 from service.inference.attention.selection import (
@@ -143,7 +143,7 @@ def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
     top_k: int, sharpness: float
 ) -> None:
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
-    size = sum(len(b"".join(array_pieces(array))) for array in plain.largest(maps, top_k))
+    size = sum(len(b"".join(json_pieces(array))) for array in plain.largest(maps, top_k))
     asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
     assert 0.6 < size / json_bytes(asked, [tokenized(512)]) <= 1
 

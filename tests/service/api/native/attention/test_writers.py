@@ -23,7 +23,7 @@ from model.config.encoder import EncoderConfig
 from service.api.native.attention.maps import written as written_parts
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, json_bytes
 from service.api.native.texts import Header
-from service.api.wire.json_pieces import array_pieces
+from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
@@ -352,5 +352,5 @@ def test_json_is_never_longer_than_predicted(
 @pytest.mark.parametrize("length", [16, 128, 512])
 def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: float) -> None:
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, length, length)))
-    written = b"".join(array_pieces(maps))
+    written = b"".join(json_pieces(maps))
     assert 0.7 < len(written) / (maps.size * JSON_BYTES_PER_FLOAT) <= 1
