@@ -9,7 +9,8 @@ Three rewrites are exact, and are computed in float32 before the weights are rou
 
 * a bias of the keys adds one number to all scores of a query, which softmax ignores: it is omitted
   (unless keys are rotated or normalised after it);
-* a head's weights sum to 1, so the values' bias b_v adds W_o b_v to each output: it moves there;
+* a head's weights sum to 1, so the values' bias b_v adds W_o b_v to each output: it moves there
+  (unless W_o depends on a token's adapter);
 * the mean of a text's tokens is attention with equal scores: queries, keys and values are the last
   hidden state, with a scale so small that all scores round to 0. The kernel sums in float32.
 
@@ -301,7 +302,7 @@ class _VectorsGraph:
     ) -> tuple[Name, Tensor | None]:
         """Return the attention's output without its bias, and the bias."""
         config, name = self.config, f"{self._name(number)}.attention"
-        low_rank = cast(Mapping[str, LowRank], attention.low_rank or {})
+        low_rank = _low_rank(attention)
         heads, size = config.num_attention_heads, config.head_size
         shared = heads // config.num_key_value_heads
         key_weight, value_weight = (
@@ -314,6 +315,11 @@ class _VectorsGraph:
         if biased:
             key = self.plus(f"{name}.key", key, _by_head(attention.key.bias, size, shared))
         value = self.product(f"{name}.value", x, value_weight, low_rank.get("value"))
+        value_bias = attention.value.bias
+        if value_bias is not None:
+            value_bias = _by_head(value_bias, size, shared)
+            if low_rank:
+                value = self.plus(f"{name}.value", value, value_bias)
         if config.attention.query_key_norm:
             query = self._normed_heads(f"{name}.query_norm", query, attention.query_norm)
             key = self._normed_heads(f"{name}.key_norm", key, attention.key_norm)
@@ -330,8 +336,8 @@ class _VectorsGraph:
         )
         output = attention.output
         bias = cast(Tensor | None, output.bias)
-        if attention.value.bias is not None:
-            moved = output.weight @ _by_head(attention.value.bias, size, shared)
+        if value_bias is not None and not low_rank:
+            moved = output.weight @ value_bias
             bias = moved if bias is None else bias + moved
         return self.product(f"{name}.output", mixed, output.weight, low_rank.get("output")), bias
 
@@ -406,7 +412,7 @@ class _VectorsGraph:
     def _fed(self, name: str, part: FeedForward, x: Name) -> tuple[Name, Tensor | None]:
         """Return the feed-forward's output without its bias, and the bias."""
         name = f"{name}.feed_forward"
-        low_rank = cast(Mapping[str, LowRank], part.low_rank or {})
+        low_rank = _low_rank(part)
         gate = cast(nn.Linear | None, getattr(part, "gate", None))
         if gate is None:
             inner = self._activated(f"{name}.expand", x, part.expand, low_rank.get("expand"))
@@ -473,6 +479,11 @@ def _values(specs: Sequence[TensorSpec]) -> list[onnx.ValueInfoProto]:
         )
         for spec in specs
     ]
+
+
+def _low_rank(module: SelfAttention | FeedForward) -> dict[str, LowRank]:
+    """Return the adapters of a module's linear maps by name; empty without adapters."""
+    return {} if module.low_rank is None else {**cast(Any, module.low_rank)}
 
 
 def _by_head(parameter: Tensor, size: int, shared: int) -> Tensor:

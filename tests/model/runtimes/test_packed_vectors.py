@@ -36,7 +36,9 @@ from model.runtimes.device_vectors import dummy_lengths, packed_inputs
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
-from tests.model.packed_vectors import packed_vectors
+from tests.model.families.parity import texts_of
+from tests.model.jina_v3 import TASKS, Reference, write_published
+from tests.model.packed_vectors import assert_packed_vectors_equal, packed_vectors
 from tests.model.runtimes.test_onnx import batch_of
 from tests.model.runtimes.test_onnx_device import Session
 
@@ -71,6 +73,20 @@ def test_unit_vectors_of_a_real_model_equal_transformers(
     _, units = packed_vectors(load_checkpoint(minilm_checkpoint), batch, "mean", dtype)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(units, expected, atol=atol, rtol=0)
+
+
+def test_texts_with_different_adapters_equal_transformers(tmp_path: Path) -> None:
+    reference, tasks = Reference(), (None, *TASKS)
+    encoder = load_checkpoint(write_published(reference, tmp_path))
+    texts = texts_of(encoder, range(3, 3 + len(tasks)))
+    batch = pack([(text, [number] * len(text)) for number, text in enumerate(texts)])
+    with torch.inference_mode():
+        states = [
+            reference.of(task)(input_ids=text[None]).last_hidden_state[0].numpy()
+            for task, text in zip(tasks, texts, strict=True)
+        ]
+    assert obstacle(encoder.config, "mean") is None
+    assert_packed_vectors_equal(encoder, batch, states)
 
 
 def test_a_layer_has_eleven_operators(make_checkpoint: Callable[..., Path]) -> None:
