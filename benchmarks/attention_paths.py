@@ -33,6 +33,7 @@ from model.encoder.encoder import Encoder
 from model.export.to_onnx import save_graph, to_onnx
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
+from model.runtimes.capabilities import HeadMaps, capability
 from model.runtimes.onnx import OnnxRuntime
 from testing.memory import MEBIBYTE, memory_bytes
 
@@ -129,7 +130,7 @@ def recompute_one(artifact: Artifact, _: Path) -> Way:
 
     def run(batch: Batch) -> list[np.ndarray]:
         (states,) = onnx.hidden_states(batch, [last])
-        return [onnx.attention(states, states, last, [0])]
+        return [capability(onnx, HeadMaps).attention(states, states, last, [0])]
 
     return run
 
@@ -140,7 +141,9 @@ def recompute_all(artifact: Artifact, _: Path) -> Way:
 
     def run(batch: Batch) -> list[np.ndarray]:
         states = onnx.hidden_states(batch, layers)
-        return [onnx.attention(states[i], states[i], i, heads) for i in layers]
+        return [
+            capability(onnx, HeadMaps).attention(states[i], states[i], i, heads) for i in layers
+        ]
 
     return run
 

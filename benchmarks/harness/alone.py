@@ -15,6 +15,7 @@ from benchmarks.harness.timing import in_turn, median_ratio
 from model.artifact.manifest import load_artifact
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
+from model.runtimes.capabilities import HeadMaps, capability
 from model.runtimes.onnx import OnnxRuntime
 from testing.memory import MEBIBYTE, forget_peak, memory_bytes
 
@@ -52,7 +53,7 @@ def of_length(runtime: OnnxRuntime, tokens: int, rounds: int, loaded: int) -> Al
 
     def one_head() -> None:
         (entering,), _ = runtime.encode(batch, [(0, last - 1)], [])
-        runtime.attention(entering, entering, last - 1, [0])
+        capability(runtime, HeadMaps).attention(entering, entering, last - 1, [0])
 
     ways = {
         "vector": lambda: runtime.encode(batch, [], [TextPooling(0, last, "mean")]),

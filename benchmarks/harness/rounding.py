@@ -18,8 +18,9 @@ from model.artifact.manifest import load_artifact
 from model.encoder.encoder import Encoder
 from model.numerics.batch import Batch
 from model.packing import PackedBatch
+from model.runtimes.capabilities import HeadMaps, capability
 from model.runtimes.onnx import OnnxRuntime
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_modules
 
 TOKENS = 128
 
@@ -36,12 +37,12 @@ class Rounding:
 def measure(folder: Path) -> Rounding:
     """Compare the maps of a text of random tokens, each side from its own hidden states."""
     artifact = load_artifact(folder)
-    runtime, encoder = OnnxRuntime(artifact), load_encoder(artifact)
+    runtime, encoder = OnnxRuntime(artifact), load_modules(artifact).encoder
     config = encoder.config
     batch = random_batch(min(TOKENS, config.max_position_embeddings), config.vocab_size)
     layers, heads = range(config.num_hidden_layers), range(config.num_attention_heads)
     states = runtime.hidden_states(batch, layers)
-    onnx = [runtime.attention(states[i], states[i], i, heads) for i in layers]
+    onnx = [capability(runtime, HeadMaps).attention(states[i], states[i], i, heads) for i in layers]
     single, double = maps_of(encoder, batch), maps_of(copy.deepcopy(encoder).double(), batch)
     return Rounding(
         to_each_other=differences(onnx, single),

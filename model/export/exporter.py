@@ -73,7 +73,7 @@ from model.export.graphs import (
     head_parameters,
     signatures,
 )
-from model.export.loading import Modules, load_modules, read_source
+from model.export.loading import load_modules, read_source
 from model.export.module_tensors import module_tensors, pooling_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
@@ -88,6 +88,7 @@ from model.families.registry import FAMILIES, read_decoder_config
 from model.numerics.comparison import random_labels
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
+from model.runtimes.pytorch import Modules
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.files import report_pickles
 from model.sources.overlay import as_folders

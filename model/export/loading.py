@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -14,8 +14,6 @@ from model.artifact.sentence import PairTemplate, SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
 from model.decoder.checkpoint import load_decoder
-from model.decoder.decoder import Decoder
-from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
 from model.export.samples import PictureSamples, Samples, TextSamples, with_text_tokens
@@ -25,6 +23,7 @@ from model.numerics.late_interaction import LateInteraction
 from model.numerics.task_head import TaskConfig
 from model.numerics.vector_modules import Dense, Normalize
 from model.pickles import pickled_tensors
+from model.runtimes.pytorch import Modules
 from model.sources.files import HYBRID_HEADS, listed_modules, transformer_folder
 from model.sources.sentence import read_sentence
 from model.sources.task_files import (
@@ -201,14 +200,6 @@ def read_source(checkpoint: Path) -> Source:
     check_template(inside, tokenizer, config, sentence.max_length)
     sentence = with_text_tokens(inside, sentence, tokenizer)
     return Source(inside, config, sentence, tokenizer, None)
-
-
-class Modules(NamedTuple):
-    """Modules of a checkpoint to export."""
-
-    encoder: Encoder
-    head: TaskModule | None
-    decoder: Decoder | None
 
 
 def load_modules(

@@ -20,13 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
-from model.export.loading import Modules
 from model.export.samples import Samples
 from model.numerics.batch import Batch, pack
 from model.numerics.comparison import (
@@ -47,24 +45,13 @@ from model.packing import PackedBatch
 from model.runtimes import capabilities
 from model.runtimes.capabilities import HeadMaps, HeadOutputs, TaskHead, capability, find
 from model.runtimes.contract import Decoding, Runtime
-from model.runtimes.pytorch import (
-    PyTorchRuntime,
-    TorchDecoder,
-    load_decoder,
-    load_encoder,
-    load_head,
-)
+from model.runtimes.pytorch import Modules, TorchDecoder, TorchEncoderHeads
 from model.tasks.head import TaskModule, scores_of_text
 
 MARGIN = 4.0
 """Allowed difference of two float32 computations, as a multiple of one's error against float64."""
 MOST = 100.0
 """Largest factor of a kind's bound; beyond, float32 cannot be a reference."""
-
-
-def load_references(artifact: Artifact) -> Modules:
-    """Load the float32 modules of an artifact."""
-    return Modules(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
 
 
 def with_rounding(
@@ -152,11 +139,10 @@ def target_values(
     of: capabilities.Decoder, target: TargetTensors, encoded: Floats
 ) -> dict[Key, Floats]:
     """Return value products of all heads of each layer, of self- and cross-attention."""
-    heads, values = range(of.config.layers.num_attention_heads), {}
-    for layer, own in enumerate(target.hidden[:-1]):
-        values[Key("decoder_values", layer)] = of.value_products_of("decoder", own, layer, heads)
-        values[Key("cross_values", layer)] = of.value_products_of("cross", encoded, layer, heads)
-    return {key: products.reshape(len(products), -1) for key, products in values.items()}
+    states, heads = target.hidden[:-1], range(of.config.layers.num_attention_heads)
+    own = of_values(of.heads["decoder"], states, heads, kind="decoder_values")
+    cross = [encoded] * len(states)
+    return own | of_values(of.heads["cross"], cross, heads, kind="cross_values")
 
 
 def labels_for(batch: Batch, decoder: DecoderConfig) -> list[Ids]:
@@ -274,13 +260,15 @@ def torch_tensors(
         output = encoder(PackedBatch.of(batch), output_attentions=True)
     hidden = [state.numpy() for state in output.hidden_states]
     maps = [weights.numpy() for weights in output.attentions]
-    texts, reference = [], PyTorchRuntime(encoder)
+    texts, reference = [], TorchEncoderHeads(encoder)
+    heads = range(encoder.config.num_attention_heads)
     for row, (start, end) in enumerate(itertools.pairwise(batch.cu_seqlens)):
         s = end - start
         own = [state[start:end] for state in hidden]
         of_text = np.stack([weights[row, :, :s, :s] for weights in maps])
         segment = int(batch.token_type_ids[start])
-        texts.append(keyed(own, of_text, vectors.unit) | of_values(reference, own, segment))
+        values = of_values(reference, own[:-1], heads, segment)
+        texts.append(keyed(own, of_text, vectors.unit) | values)
         if head is not None:
             scores = scores_of_text(head, output.hidden_states[-1][start:end])
             texts[-1][task_key(head.config)] = scores
@@ -292,6 +280,7 @@ def runtime_tensors(
 ) -> list[dict[Key, Floats]]:
     """Return the tensors of each text of a batch from the graphs, by a service's calls."""
     config, heads_of = runtime.config, capability(runtime, HeadMaps)
+    outputs = capability(runtime, HeadOutputs)
     texts, last = range(len(batch.padded_index)), config.num_hidden_layers
     layers, heads = range(last + 1), range(config.num_attention_heads)
     requests = [(text, layer) for text in texts for layer in layers]
@@ -307,7 +296,8 @@ def runtime_tensors(
             heads_of.attention(own[layer], own[layer], layer, heads, segment)
             for layer in range(last)
         ]
-        by_key = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own, segment)
+        values = of_values(outputs, own[:-1], heads, segment)
+        by_key = keyed(own, np.stack(maps), vectors.unit) | values
         tensors.append(by_key | {Key("pooled"): vector})
     if head := find(runtime, TaskHead):
         kept, pooled = runtime.encode(batch, *rows_of(head.config, texts, last))
@@ -317,12 +307,16 @@ def runtime_tensors(
     return tensors
 
 
-def of_values(runtime: Runtime, hidden: Sequence[Floats], segment: int) -> dict[Key, Floats]:
-    """Return value products of all heads of each layer, for one text's hidden states."""
-    heads, outputs = range(runtime.config.num_attention_heads), capability(runtime, HeadOutputs)
-    return {
-        Key("values", layer): outputs.value_products(states, layer, heads, segment).reshape(
-            len(states), -1
-        )
-        for layer, states in enumerate(hidden[:-1])
+def of_values(
+    outputs: HeadOutputs,
+    states: Iterable[Floats],
+    heads: Sequence[int],
+    segment: int = 0,
+    kind: Kind = "values",
+) -> dict[Key, Floats]:
+    """Return value products of heads of each layer, for the states that enter the layers."""
+    products = {
+        Key(kind, layer): outputs.value_products(own, layer, heads, segment)
+        for layer, own in enumerate(states)
     }
+    return {key: own.reshape(len(own), -1) for key, own in products.items()}

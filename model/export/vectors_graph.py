@@ -315,7 +315,7 @@ class _VectorsGraph:
         if biased:
             key = self.plus(f"{name}.key", key, _by_head(attention.key.bias, size, shared))
         value = self.product(f"{name}.value", x, value_weight, low_rank.get("value"))
-        value_bias = attention.value.bias
+        value_bias: Tensor | None = attention.value.bias
         if value_bias is not None:
             value_bias = _by_head(value_bias, size, shared)
             if low_rank:

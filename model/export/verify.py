@@ -20,11 +20,9 @@ from model.config.encoder import EncoderConfig
 from model.config.precision import USES, Precision, Use
 from model.encoder.encoder import Encoder
 from model.export.emulation import emulate
-from model.export.loading import Modules
 from model.export.samples import Sample, pack_samples, samples_of
 from model.export.tensors import (
     add_targets,
-    load_references,
     pooled_vectors,
     runtime_tensors,
     torch_tensors,
@@ -54,6 +52,7 @@ from model.packing import PackedBatch
 from model.runtimes.capabilities import TaskHead, capability
 from model.runtimes.contract import Device, Floats, Resources, Runtime
 from model.runtimes.onnx_device import BoundRuntime
+from model.runtimes.pytorch import Modules, load_modules
 from model.runtimes.registry import load_runtime
 from model.tasks.head import TaskModule, scores_of_text
 
@@ -286,7 +285,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 
     """
     manifest = artifact.manifest
-    modules, runtime = load_references(artifact), load_runtime(artifact, Resources(device))
+    modules, runtime = load_modules(artifact), load_runtime(artifact, Resources(device))
     tolerances = tolerances_of(manifest.precision, *manifest.depths)
     emulated = isinstance(runtime, BoundRuntime) and emulate(artifact, runtime)
     result = Verification(manifest.precision, runtime.provider, tolerances, emulated=emulated)

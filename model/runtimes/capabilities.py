@@ -73,6 +73,10 @@ class HeadScoring(ABC):
         """
 
 
+class Heads(HeadMaps, HeadOutputs, HeadScoring, ABC):
+    """All capabilities of heads of one kind."""
+
+
 class Decomposition(ABC):
     """Shares of the input tokens in hidden states."""
 
@@ -88,6 +92,8 @@ class Decoder(ABC):
     """Decoder over the encoder's last hidden state; L_d and N_d take the place of L and N."""
 
     config: DecoderConfig
+    heads: Mapping[MapKind, Heads]
+    """Heads of the decoder's self-attention and of its cross-attention, which compute no scores."""
 
     @abstractmethod
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
@@ -103,7 +109,6 @@ class Decoder(ABC):
         Rows `[n, H]` of the decoder's last hidden state, labels `[n]`, one per row → `[n]`.
         """
 
-    @abstractmethod
     def attention_of(
         self, kind: MapKind, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]
     ) -> Floats:
@@ -111,12 +116,13 @@ class Decoder(ABC):
 
         In cross-attention the keys are the encoder's last hidden state.
         """
+        return self.heads[kind].attention(queries, keys, layer, heads)
 
-    @abstractmethod
     def value_products_of(
         self, kind: MapKind, states: Floats, layer: int, heads: Sequence[int]
     ) -> Floats:
         """Return value products as `HeadOutputs.value_products` does."""
+        return self.heads[kind].value_products(states, layer, heads)
 
 
 @dataclass(frozen=True)

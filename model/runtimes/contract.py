@@ -8,9 +8,9 @@ L_d and N_d of a decoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
 from model.numerics.batch import Batch
-from model.numerics.pooling import Pool, TextPooling
+from model.numerics.pooling import Pool, TextPooling, pool
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
@@ -39,10 +39,6 @@ class Session(Protocol):
 
     def get_providers(self) -> list[str]:
         """Return the hardware interfaces that compute."""
-
-
-LoadGraph: TypeAlias = Callable[[Path], Session]
-"""Function that loads a graph, which then runs on its caller's thread."""
 
 
 class HiddenState(Protocol):
@@ -107,7 +103,7 @@ class HeadScores:
     """`[n, S, S]`, scores before masking and normalisation, with relative positions' terms."""
 
 
-class Runtime(Protocol):
+class Runtime(ABC):
     """Encoder of an artifact. All calls, also of its parts, are thread-safe.
 
     Every call raises `DeviceLostError` if the device failed for good, now or earlier.
@@ -116,22 +112,21 @@ class Runtime(Protocol):
     config: EncoderConfig
     provider: str
     """Hardware that computes, as the runtime reports it."""
-    pool: Pool
+    parts: Sequence[object] = ()
+    """Objects that implement further capabilities of the artifact."""
+    pool: Pool = staticmethod(pool)
     """Pooling of hidden states on the host; an artifact's own, if it has parameters."""
-    spare_calls: int
+    spare_calls = 0
     """Number of useful concurrent calls beyond the number of threads; they share the cores."""
-
-    attention_kernels: Sequence[str]
+    attention_kernels: Sequence[str] = ()
     """Names of the attention kernels that were selected on a GPU; empty if they are not known."""
 
     @property
     def alive(self) -> bool:
         """Whether the device still works; False once it is lost for good."""
+        return True
 
-    @property
-    def parts(self) -> Sequence[object]:
-        """Objects that implement further capabilities of the artifact."""
-
+    @abstractmethod
     def encode(
         self,
         batch: Batch,
@@ -146,9 +141,10 @@ class Runtime(Protocol):
         modes; as requested. `head_mask` is as for `hidden_states`.
         """
 
-    def release_memory(self) -> None:
+    def release_memory(self) -> None:  # noqa: B027
         """Return memory that is kept between calls, and free now, to the system."""
 
+    @abstractmethod
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
@@ -158,6 +154,7 @@ class Runtime(Protocol):
         L, N]` multiplies each head's output; 0 ablates it. All 1 when None.
         """
 
+    @abstractmethod
     def warm_up(self, batch_tokens: int, longest: int, /) -> None:
         """Run batches that are slow, or allocate memory, the first time.
 

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
-from model.config.encoder import EncoderConfig
 from model.numerics.batch import Batch, dummies
-from model.numerics.pooling import Pool, TextPooling, l2_normalize, pool
-from model.runtimes.contract import Floats, layers_of
+from model.numerics.pooling import TextPooling, l2_normalize
+from model.runtimes.contract import Floats, Runtime, layers_of
 
 LONE_TOKENS = 128
 """Maximum tokens of a batch that all cores compute together if no other call is in flight."""
 
 
-class HostRuntime(ABC):
+class HostRuntime(Runtime):
     """Runtime whose whole hidden states come to the host, where they are split and pooled.
 
     On a CPU each call runs on its caller's thread, which gives the highest throughput.
     """
-
-    config: EncoderConfig
-    parts: Sequence[object] = ()
-    pool: Pool = staticmethod(pool)
-    """Pooling of hidden states; an artifact's own, if it has parameters."""
-    alive = True
-    spare_calls = 0
-    attention_kernels: Sequence[str] = ()
-
-    @abstractmethod
-    def hidden_states(
-        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
-    ) -> list[Floats]:
-        """Return `[T, H]` per layer."""
 
     def encode(
         self,
@@ -55,9 +39,6 @@ class HostRuntime(ABC):
                 vector[:n] = l2_normalize(vector[:n])
             vectors.append(vector)
         return cut(states, batch, hidden), vectors
-
-    def release_memory(self) -> None:  # noqa: B027
-        """Do nothing, if the runtime keeps no memory between calls."""
 
     def warm_up(self, *_: int) -> None:
         """Run one short batch, because a large one would keep its memory."""

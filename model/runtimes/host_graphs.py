@@ -1,16 +1,15 @@
 """Capabilities that the host computes in float32 by graphs without weights of their own.
 
-Sessions are created, and weight files mapped, at the first request that needs them: a service
-without such requests uses no memory for them. Calls are thread-safe.
+Their sessions are created, and `weights.safetensors` is mapped, at the first request that needs
+them: a service without such requests uses no memory for them. Calls are thread-safe; two threads
+may load a graph at the same time, and then keep one session of it.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +37,9 @@ from model.artifact.signature import (
 )
 from model.config.encoder import EncoderConfig
 from model.numerics.task_head import TaskConfig
-from model.runtimes.capabilities import Decomposition, HeadOutputs, HeadScoring, TaskHead
-from model.runtimes.contract import Array, Floats, HeadScores, LoadGraph, Session
+from model.runtimes.capabilities import Decomposition, Heads, TaskHead
+from model.runtimes.contract import Array, Floats, HeadScores, HiddenState, Session
+from model.runtimes.registry import host_session
 
 _KEYS = (
     (re.compile(r"^(.+)\.([a-z]+)\.weight$"), r"\1.low_rank.\2.{}.weight"),
@@ -93,21 +93,6 @@ FLOATS = 2**21
 """Maximum number of features of the heads' added vectors in memory at one time: 8 MiB."""
 
 
-class GraphValues(HeadOutputs):
-    """Value products of heads of a kind; calls are thread-safe."""
-
-    def __init__(self, artifact: Artifact, load: LoadGraph, kind: MapKind = "encoder") -> None:
-        """Keep the arguments; nothing is loaded yet. See `HostGraph`."""
-        self._graph = HostGraph(artifact, VALUES_OF[kind], load, kind)
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> Floats:
-        """Return products `[S, n, n]` for key states `[S, H]`."""
-        outputs = self._graph.of_heads(layer, heads, segment)
-        return in_parts(states, len(heads), lambda rows: outputs(rows)[0])
-
-
 def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) -> Floats:
     """Compute results in blocks of tokens, so that the heads' added vectors stay within `FLOATS`.
 
@@ -119,172 +104,128 @@ def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) ->
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, Floats]]:
-    """Map the parameters of all heads of each layer by name, in the attention graph's order."""
-    manifest = artifact.manifest
-    inputs = manifest.signature[ATTENTION_OF[kind]].inputs[len(STATES) :]
-    config = manifest.decoder.layers if kind != "encoder" and manifest.decoder else manifest.config
-    with reading(path := heads_path(artifact, kind)):
-        tensors = mapped_tensors(path)
-        return [
-            {spec.name: tensors[head_parameter_name(spec.name, layer, kind)] for spec in inputs}
-            for layer in range(config.num_hidden_layers)
-        ]
-
-
-def heads_path(artifact: Artifact, kind: MapKind) -> Path:
-    """Return the file with all parameters of heads of a kind."""
-    return artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)
-
-
 class HeadParameters:
-    """Parameters of all heads, as inputs of the attention graph."""
+    """Parameters of all heads of a kind, as inputs of the graphs of heads."""
 
     def __init__(self, artifact: Artifact, kind: MapKind = "encoder") -> None:
-        self._layers, self._config = read_heads(artifact, kind), artifact.manifest.config
-        self._tensors = mapped_tensors(heads_path(artifact, kind))
+        self._config, self._kind = artifact.manifest.config, kind
+        with reading(path := artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)):
+            self._tensors = mapped_tensors(path)
 
-    def feed(self, layer: int, heads: Sequence[int], segment: int = 0) -> dict[str, Floats]:
-        """Return the graph's inputs for some heads of a layer, by name; axis 0 is heads."""
-        own = self._layers[layer]
-        if segment:
-            tensors = of_segment(self._tensors, segment, self._config)
-            own = {name: tensors[head_parameter_name(name, layer)] for name in own}
-        return chosen_heads(own, heads)
-
-
-def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict[str, Floats]:
-    """Return contiguous parameters `[N, …]` of chosen heads by name; all heads are not copied."""
-    chosen = list(heads)
-    return {
-        name: np.ascontiguousarray(tensor if chosen == list(range(len(tensor))) else tensor[chosen])
-        for name, tensor in parameters.items()
-    }
+    def feed(
+        self, names: Sequence[str], layer: int, heads: Sequence[int], segment: int = 0
+    ) -> dict[str, Floats]:
+        """Return parameters `[heads, …]` of a layer by name; all heads are not copied."""
+        tensors, chosen, feed = of_segment(self._tensors, segment, self._config), [*heads], {}
+        for name in names:
+            own = tensors[head_parameter_name(name, layer, self._kind)]
+            feed[name] = np.ascontiguousarray(own if chosen == [*range(len(own))] else own[chosen])
+        return feed
 
 
-class HostGraph:
-    """Graph over states and heads' parameters, on the host and in float32.
-
-    Its session is created and the parameters are mapped at the first call: a service without such
-    requests uses no memory for them. Calls are thread-safe.
-    """
+class HeadGraphs(Heads):
+    """Graphs of heads of a kind. A decoder's graphs compute no scores."""
 
     def __init__(
-        self, artifact: Artifact, graph: GraphName, load: LoadGraph, kind: MapKind = "encoder"
+        self, artifact: Artifact, kind: MapKind = "encoder", attention: Session | None = None
     ) -> None:
-        """Keep the arguments; nothing is loaded yet.
+        """Map the parameters of the heads; `attention` is a session of the graph of maps."""
+        self.artifact, self._kind = artifact, kind
+        self.parameters = HeadParameters(artifact, kind)
+        self._sessions: dict[GraphName, Session] = {}
+        if attention:
+            self._sessions[ATTENTION_OF[kind]] = attention
 
-        The graph's first input is states, the others are heads' parameters.
-        """
-        self._artifact, self._graph, self._load, self._kind = artifact, graph, load, kind
-        self._lock = threading.Lock()
-        self._session: Session | None = None
-        self._parameters: dict[str, Floats] = {}
+    def attention(
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
+    ) -> Floats:
+        """Return maps `[heads, T, S]`."""
+        states = [np.asarray(state)[None] for state in (queries, keys)]
+        maps: Floats = self._run(ATTENTION_OF[self._kind], states, layer, heads, segment)[0][0]
+        return maps
 
-    def of_heads(
-        self, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> Callable[[Floats], list[Floats]]:
-        """Return the function from states `[S, H]` to all outputs for these heads."""
-        session, kind = self._loaded(), self._kind
-        signature = self._artifact.manifest.signature[self._graph]
-        states, *specs = signature.inputs
-        parameters = of_segment(self._parameters, segment, self._artifact.manifest.config)
-        stored = {
-            spec.name: parameters[head_parameter_name(spec.name, layer, kind)] for spec in specs
-        }
-        chosen, outputs = chosen_heads(stored, heads), [spec.name for spec in signature.outputs]
-        return lambda rows: session.run(outputs, {states.name: rows, **chosen})
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
+    ) -> Floats:
+        """Return products `[S, n, n]` for key states `[S, H]`."""
+        graph = VALUES_OF[self._kind]
+        return in_parts(
+            states, len(heads), lambda rows: self._run(graph, [rows], layer, heads, segment)[0]
+        )
 
-    def _loaded(self) -> Session:
-        with self._lock:
-            if self._session is None:
-                with reading(path := heads_path(self._artifact, self._kind)):
-                    self._parameters = mapped_tensors(path)
-                self._session = self._load(self._artifact.path(GRAPHS[self._graph]))
-            return self._session
+    def head_scores(
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
+    ) -> HeadScores:
+        """Return queries, keys and scores."""
+        return HeadScores(*self._run("head_scores", [states], layer, heads, segment))
+
+    def _run(
+        self,
+        graph: GraphName,
+        states: Sequence[Floats],
+        layer: int,
+        heads: Sequence[int],
+        segment: int,
+    ) -> list[Floats]:
+        """Return all outputs of a graph whose first inputs are states, the others parameters."""
+        names = [spec.name for spec in self.artifact.manifest.signature[graph].inputs]
+        outputs = [spec.name for spec in self.artifact.manifest.signature[graph].outputs]
+        feed: dict[str, Array] = dict(zip(names, states, strict=False))
+        feed |= self.parameters.feed(names[len(states) :], layer, heads, segment)
+        return self.session(graph).run(outputs, feed)
+
+    def session(self, graph: GraphName) -> Session:
+        """Return the session of a graph, loaded at the first call."""
+        if graph not in self._sessions:
+            self._sessions[graph] = host_session(self.artifact.path(GRAPHS[graph]))
+        return self._sessions[graph]
 
 
-Feed = dict[str, Array]
+class EncoderGraphs(HeadGraphs, Decomposition):
+    """Graphs of an encoder's heads and decomposition, of a whole artifact."""
 
-
-class _Loaded(NamedTuple):
-    """Sessions and weights for the steps."""
-
-    layer: Session
-    values: Session
-    heads: Mapping[str, Floats]
-    weights: Mapping[str, Floats]
-
-
-class GraphDecomposition(Decomposition):
-    """Steps of a decomposition; calls are thread-safe."""
-
-    def __init__(self, artifact: Artifact, session: LoadGraph) -> None:
-        """Keep the arguments; nothing is loaded yet."""
-        self._artifact = artifact
-        self._session = session
-        self._config = artifact.manifest.config
-        self._lock = threading.Lock()
-        self._kept: _Loaded | None = None
+    @functools.cached_property
+    def _weights(self) -> Mapping[str, Floats]:
+        with reading(path := self.artifact.path(WEIGHTS)):
+            return mapped_tensors(path)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Return the rows after their layer, and their values for the next layer's heads."""
-        loaded, config = self._loaded(), self._config
-        heads, weights = (
-            of_segment(tensors, step.segment, config) for tensors in (loaded.heads, loaded.weights)
-        )
-        loaded = loaded._replace(heads=heads, weights=weights)
-        parts = step.parts
+        manifest, config = self.artifact.manifest, self.artifact.manifest.config
+        weights, parts = of_segment(self._weights, step.segment, config), step.parts
         if step.states is not None and step.values is not None:
-            parts = self._through(loaded, step, step.states, step.values)
+            names = [spec.name for spec in manifest.signature["attention"].inputs[len(STATES) :]]
+            heads = range(config.num_attention_heads)
+            feed = {
+                **_inputs(layer_shapes(config), layer_keys(config, step.layer), weights),
+                **self.parameters.feed(names, step.layer, heads, step.segment),
+                "rows": np.arange(step.first_row, step.first_row + len(parts)),
+                "states": step.states,
+                "values": step.values,
+                "parts": parts,
+            }
+            (parts,) = self.session("decomposition").run(["decomposed"], feed)
         after = step.layer + 1
-        if after < config.num_hidden_layers:
-            feed = self._entering(loaded, after) | {"parts": parts}
-            return DecomposedRows(parts, loaded.values.run(["values"], feed)[0])
-        if config.has_final_norm:
-            feed = self._entering(loaded, after) | {"parts": parts}
-            (parts,) = loaded.values.run(["entering"], feed)
-        return DecomposedRows(parts, None)
-
-    def _through(
-        self, loaded: _Loaded, step: DecompositionStep, states: Floats, values: Floats
-    ) -> Floats:
-        heads = self._artifact.manifest.signature["attention"].inputs[len(STATES) :]
-        shapes, keys = layer_shapes(self._config), layer_keys(self._config, step.layer)
-        feed: Feed = _parameters(shapes, keys, loaded.weights) | {
-            spec.name: loaded.heads[head_parameter_name(spec.name, step.layer)] for spec in heads
-        }
-        feed["rows"] = np.arange(step.first_row, step.first_row + len(step.parts))
-        feed |= {"states": states, "values": values, "parts": step.parts}
-        return loaded.layer.run(["decomposed"], feed)[0]
-
-    def _entering(self, loaded: _Loaded, layer: int) -> Feed:
-        shapes = value_shapes(self._config)
-        feed = _parameters(shapes, value_keys(self._config, layer), loaded.weights)
+        if after == config.num_hidden_layers and not config.has_final_norm:
+            return DecomposedRows(parts, None)
+        shapes = value_shapes(config)
+        feed = _inputs(shapes, value_keys(config, after), weights) | {"parts": parts}
         if APPLIES in shapes:
-            feed[APPLIES] = np.full(1, norm_applies(self._config, layer), np.float32)
-        return feed
-
-    def _loaded(self) -> _Loaded:
-        with self._lock:
-            if self._kept is None:
-                self._kept = self._load()
-            return self._kept
-
-    def _load(self) -> _Loaded:
-        artifact = self._artifact
-        layer, values = (
-            self._session(artifact.path(GRAPHS[name]))
-            for name in ("decomposition", "decomposition_values")
-        )
-        tensors = []
-        for name in (HEADS, WEIGHTS):
-            with reading(artifact.path(name)):
-                tensors.append(mapped_tensors(artifact.path(name)))
-        return _Loaded(layer, values, *tensors)
+            feed[APPLIES] = np.full(1, norm_applies(config, after), np.float32)
+        graph = self.session("decomposition_values")
+        if after < config.num_hidden_layers:
+            return DecomposedRows(parts, graph.run(["values"], feed)[0])
+        return DecomposedRows(graph.run(["entering"], feed)[0], None)
 
 
-def _parameters(shapes: Shapes, keys: Mapping[str, str], weights: Mapping[str, Floats]) -> Feed:
+def _inputs(
+    shapes: Shapes, keys: Mapping[str, str], weights: Mapping[str, Floats]
+) -> dict[str, Array]:
     """Return a graph's inputs by name; zeros for inputs without a key."""
     return {
         name: weights[keys[name]] if name in keys else np.zeros(shape, np.float32)
@@ -292,28 +233,12 @@ def _parameters(shapes: Shapes, keys: Mapping[str, str], weights: Mapping[str, F
     }
 
 
-class GraphHeadScores(HeadScoring):
-    """Queries, keys and scores of heads; calls are thread-safe."""
-
-    def __init__(self, artifact: Artifact, load: LoadGraph) -> None:
-        """Keep the arguments; nothing is loaded yet. See `HostGraph`."""
-        self._graph = HostGraph(artifact, "head_scores", load)
-
-    def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> HeadScores:
-        """Return queries, keys and scores."""
-        return HeadScores(*self._graph.of_heads(layer, heads, segment)(states))
-
-
 def session_head(config: TaskConfig, session: Session) -> TaskHead:
     """Return the task head of a session."""
     return TaskHead(config, lambda rows: session.run(["scores"], {"rows": rows})[0])
 
 
-def host_parts(artifact: Artifact, load: LoadGraph) -> list[object]:
-    """Return the parts by an artifact's graphs for the host, each loaded at its first call."""
-    parts: list[object] = [GraphValues(artifact, load), GraphHeadScores(artifact, load)]
-    if not artifact.manifest.serving_only:
-        parts.append(GraphDecomposition(artifact, load))
-    return parts
+def host_parts(artifact: Artifact, attention: Session | None = None) -> list[object]:
+    """Return the parts that the host computes; `attention` is a session of the graph of maps."""
+    graphs = HeadGraphs if artifact.manifest.serving_only else EncoderGraphs
+    return [graphs(artifact, attention=attention)]

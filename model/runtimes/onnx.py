@@ -27,12 +27,11 @@ from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch
 from model.runtimes import cuda
 from model.runtimes.bound import HostMemory, Place, cuda_register
-from model.runtimes.capabilities import HeadMaps
-from model.runtimes.contract import Device, Floats, HiddenState, Resources, Runtime, every_head
+from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
 from model.runtimes.cuda import UNFUSED, selected_kernels
 from model.runtimes.device_vectors import DeviceVectors
 from model.runtimes.host import Calls, HostRuntime
-from model.runtimes.host_graphs import HeadParameters, host_parts, session_head
+from model.runtimes.host_graphs import host_parts, session_head
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.onnx_device import BoundRuntime
 
@@ -108,7 +107,7 @@ def _use_vectors(
     return runtime.use_vectors(session)
 
 
-class OnnxRuntime(HostRuntime, HeadMaps):
+class OnnxRuntime(HostRuntime):
     """ONNX Runtime on the CPU, in float32; see `Runtime`.
 
     A short batch uses all cores if no other call is in flight.
@@ -128,13 +127,12 @@ class OnnxRuntime(HostRuntime, HeadMaps):
         with ThreadPoolExecutor(2) as loading:  # each loads on one core
             encoder = loading.submit(_session, graph)
             lone = loading.submit(_session, graph, threads=threads) if threads > 1 else encoder
-            self._attention = _session(artifact.path(GRAPHS["attention"]))
+            attention = _session(artifact.path(GRAPHS["attention"]))
         self._encoder, self._lone = encoder.result(), lone.result()
         self.provider: str = self._encoder.get_providers()[0]
-        self._sessions = {self._encoder, self._lone, self._attention}
+        self._sessions = {self._encoder, self._lone, attention}
         self._calls = Calls()
-        self._head_parameters = HeadParameters(artifact)
-        self.parts = host_parts(artifact, host_session)
+        self.parts = host_parts(artifact, attention)
         if task := artifact.manifest.task:
             self._sessions.add(head := _session(artifact.path(TASK_GRAPH)))
             self.parts.append(session_head(task, head))
@@ -164,22 +162,6 @@ class OnnxRuntime(HostRuntime, HeadMaps):
         feed = dict(zip(self._inputs, (*batch.inputs, mask), strict=True))
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(outputs, feed)
-
-    def attention(
-        self,
-        queries: HiddenState,
-        keys: HiddenState,
-        layer: int,
-        heads: Sequence[int],
-        segment: int = 0,
-    ) -> Floats:
-        """Return maps `[heads, T, S]`."""
-        states = {
-            "query_states": np.asarray(queries)[None],
-            "key_states": np.asarray(keys)[None],
-        }
-        feed = states | self._head_parameters.feed(layer, heads, segment)
-        return self._attention.run(["attention"], feed)[0][0]
 
 
 def host_session(graph: Path) -> InferenceSession:

@@ -7,7 +7,7 @@ Notation as in `model.runtimes.contract`; V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,6 @@ from model.artifact.signature import (
     ATTENTION_OF,
     DECODER_KINDS,
     GraphName,
-    MapKind,
     cross_query_name,
     decoder_state_name,
 )
@@ -27,8 +26,7 @@ from model.numerics.batch import Batch, Ids, coarser, pack, widen
 from model.runtimes.capabilities import Decoder
 from model.runtimes.contract import LOGITS, Array, Decoding, Floats, Session, every_head
 from model.runtimes.host import Calls, cut
-from model.runtimes.host_graphs import GraphValues, HeadParameters
-from model.runtimes.registry import host_session
+from model.runtimes.host_graphs import HeadGraphs
 
 DECODER_GRAPHS: tuple[GraphName, ...] = (
     "decoder",
@@ -62,8 +60,10 @@ class OnnxDecoder(Decoder):
         """
         self.config = config
         self._sessions, self._calls = sessions, calls
-        self._heads = {kind: HeadParameters(artifact, kind) for kind in DECODER_KINDS}
-        self._values = {kind: GraphValues(artifact, host_session, kind) for kind in DECODER_KINDS}
+        self.heads = {
+            kind: HeadGraphs(artifact, kind, sessions.shared[ATTENTION_OF[kind]])
+            for kind in DECODER_KINDS
+        }
         self._rows = max(1, LOGITS // config.layers.vocab_size)
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
@@ -81,21 +81,6 @@ class OnnxDecoder(Decoder):
         states = dict(zip(layers, outputs[: len(layers)], strict=True))
         cross = dict(zip(queries, outputs[len(layers) :], strict=True))
         return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
-
-    def attention_of(
-        self, kind: MapKind, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]
-    ) -> Floats:
-        """Return maps `[heads, T, S]`."""
-        states = {"query_states": queries[None], "key_states": keys[None]}
-        feed = states | self._heads[kind].feed(layer, heads)
-        maps: Floats = self._sessions.shared[ATTENTION_OF[kind]].run(["attention"], feed)[0][0]
-        return maps
-
-    def value_products_of(
-        self, kind: MapKind, states: Floats, layer: int, heads: Sequence[int]
-    ) -> Floats:
-        """Return value products `[S, heads, heads]`."""
-        return self._values[kind].value_products(states, layer, heads)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """Return log-probabilities `[n]`, computed in blocks of rows."""

@@ -20,15 +20,22 @@ import numpy as np
 from model.artifact.manifest import Artifact
 from model.artifact.signature import ROWS, GraphName, hidden_state_name
 from model.numerics.batch import Batch, Ids, coarser, dummies, masked_texts, padded, select, widen
-from model.numerics.pooling import Pool, TextPooling, l2_normalize, modes_of, pool
+from model.numerics.pooling import TextPooling, l2_normalize, modes_of
 from model.runtimes.bound import Bound, HostMemory, Place, Watch, Watched
 from model.runtimes.capabilities import HeadMaps, find
-from model.runtimes.contract import Array, Floats, HiddenState, Session, every_head, layers_of
+from model.runtimes.contract import (
+    Array,
+    Floats,
+    HiddenState,
+    Runtime,
+    Session,
+    every_head,
+    layers_of,
+)
 from model.runtimes.device_vectors import ALIGNED, DeviceVectors
 from model.runtimes.host import Calls
-from model.runtimes.host_graphs import HeadParameters, host_parts, read_heads, session_head
+from model.runtimes.host_graphs import HeadParameters, host_parts, session_head
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
-from model.runtimes.registry import host_session
 
 MOST_KEPT_BYTES = 2**28
 """Maximum of hidden states that requests keep on a device; others are copied at once."""
@@ -139,14 +146,10 @@ class State(NamedTuple):
     """Row of each of the batch's tokens, `[T]`; tokens of one text have consecutive rows."""
 
 
-class BoundRuntime(HeadMaps):
+class BoundRuntime(Runtime, HeadMaps):
     """ONNX Runtime on a device; see `Runtime`."""
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
-    pool: Pool = staticmethod(pool)
-    """Pooling on the host; an artifact's own, if it has parameters."""
-    spare_calls = 0
-    attention_kernels: Sequence[str] = ()
 
     def __init__(
         self,
@@ -163,7 +166,7 @@ class BoundRuntime(HeadMaps):
         page-locked, for outputs; ordinary memory when None.
         """
         manifest = artifact.manifest
-        self.config = manifest.config
+        self.config, self.parts = manifest.config, host_parts(artifact)
         self.provider = sessions["encoder"].get_providers()[0]
         self._watch = watch = Watch(self.provider)
         self._memory = memory = memory or HostMemory(None)
@@ -174,7 +177,6 @@ class BoundRuntime(HeadMaps):
         self.vectors: DeviceVectors | None = None
         if "vectors" in sessions:
             self.use_vectors(sessions["vectors"])
-        self.parts = host_parts(artifact, host_session)
         if manifest.task:
             self.parts.append(session_head(manifest.task, Watched(sessions["task"], watch)))
         if manifest.decoder:
@@ -187,12 +189,14 @@ class BoundRuntime(HeadMaps):
         self._dtypes = dtypes = {spec.name: spec.dtype for spec in signature.inputs}
         self._kept, self._keeping = weakref.WeakSet[KeptLayer](), threading.Lock()
         self._parameters = HeadParameters(artifact)
+        self._names = [name for name in dtypes if name not in ("hidden_state", *ROWS)]
+        every = range(self.config.num_attention_heads)
         self._heads = [
             {
                 name: upload(tensor.astype(dtypes[name]), place.kind, place.index)
-                for name, tensor in layer.items()
+                for name, tensor in self._parameters.feed(self._names, layer, every).items()
             }
-            for layer in read_heads(artifact)
+            for layer in range(self.config.num_hidden_layers)
         ]
 
     @property
@@ -309,7 +313,7 @@ class BoundRuntime(HeadMaps):
         """
         parameters: Mapping[str, object] = self._heads[layer]
         if segment or [*heads] != [*range(self.config.num_attention_heads)]:
-            some = self._parameters.feed(layer, heads, segment)
+            some = self._parameters.feed(self._names, layer, heads, segment)
             parameters = {name: own.astype(self._dtypes[name]) for name, own in some.items()}
         feed = {**self._entering(queries, keys), **parameters}
         shape = 1, len(heads), len(queries), len(keys)
@@ -325,9 +329,6 @@ class BoundRuntime(HeadMaps):
         rows = np.arange(len(queries)), np.arange(first_key, len(state))
         values = state[None] if self._takes_grid else state
         return {"hidden_state": values, **dict(zip(ROWS, rows, strict=True))}
-
-    def release_memory(self) -> None:
-        """Do nothing: the device's arena keeps its memory for later batches."""
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """Run the fullest batch of each grid length, the longest first, and its attention.

@@ -20,11 +20,9 @@ from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch, coarser, widen
-from model.runtimes.capabilities import HeadMaps, TaskHead
-from model.runtimes.contract import Array, Floats, HiddenState, Resources, every_head
+from model.runtimes.contract import Array, Floats, Resources, every_head
 from model.runtimes.host import Calls, HostRuntime
-from model.runtimes.host_graphs import HeadParameters, host_parts
-from model.runtimes.registry import host_session
+from model.runtimes.host_graphs import host_parts, session_head
 
 try:
     import openvino
@@ -93,11 +91,13 @@ def load(artifact: Artifact, resources: Resources) -> OpenVinoRuntime:
     return OpenVinoRuntime(artifact, resources.threads)
 
 
-class OpenVinoRuntime(HostRuntime, HeadMaps):
+class OpenVinoRuntime(HostRuntime):
     """OpenVINO's CPU plugin; see `Runtime`.
 
     A short batch uses all cores if no other call is in flight.
     """
+
+    provider = "OpenVINO CPU"
 
     def __init__(self, artifact: Artifact, threads: int) -> None:
         """Compile the graphs; the encoder twice if there are several threads.
@@ -112,24 +112,18 @@ class OpenVinoRuntime(HostRuntime, HeadMaps):
                 "saturate (it has no VNNI): export the model to int8 here, which gives it 7 bits"
             )
         self.config = manifest.config
-        self.provider = "OpenVINO CPU"
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
-        self._head_parameters = HeadParameters(artifact)
-        self.parts = host_parts(artifact, host_session)
         # maps that int8 keeps in floating point run in bfloat16 as well
         floats = "bf16" if computes_bfloat16() else "f32"
         encoder, attention = (artifact.path(GRAPHS[n]) for n in ("encoder", "attention"))
         self._encoder = self._lone = self._compile(encoder, floats, threads, streams=threads)
         if threads > 1:
             self._lone = self._compile(encoder, floats, threads, streams=1)
-        self._attention = self._compile(attention, "f32", threads, streams=threads)
+        maps = self._compile(attention, "f32", threads, streams=threads)
+        self.parts = host_parts(artifact, maps)
         if manifest.task:
             task = self._compile(artifact.path(GRAPHS["task"]), "f32", threads, streams=threads)
-            self.parts.append(
-                TaskHead(
-                    manifest.task, lambda rows: task.run({"rows": rows}, ["scores"], len(rows))[0]
-                )
-            )
+            self.parts.append(session_head(manifest.task, task))
         self._calls = Calls()
 
     def hidden_states(
@@ -143,23 +137,7 @@ class OpenVinoRuntime(HostRuntime, HeadMaps):
         feed: dict[str, Array] = dict(zip(self._inputs, (*coarse.inputs, mask), strict=True))
         names = [hidden_state_name(layer) for layer in layers]
         with self._calls.call(batch) as alone:
-            return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
-
-    def attention(
-        self,
-        queries: HiddenState,
-        keys: HiddenState,
-        layer: int,
-        heads: Sequence[int],
-        segment: int = 0,
-    ) -> Floats:
-        """Return maps `[heads, T, S]`."""
-        states = {
-            "query_states": np.asarray(queries)[None],
-            "key_states": np.asarray(keys)[None],
-        }
-        feed = states | self._head_parameters.feed(layer, heads, segment)
-        return self._attention.run(feed, ["attention"], 1)[0][0]
+            return (self._lone if alone else self._encoder).run(names, feed, len(batch.input_ids))
 
     def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:
         properties = {
@@ -183,8 +161,14 @@ class _Compiled:
         self._model = model
         self._local = threading.local()
 
-    def run(self, feed: Mapping[str, Array], names: Sequence[str], rows: int) -> list[Floats]:
-        """Return copies of the first `rows` of each named output, as the request is reused.
+    def get_providers(self) -> list[str]:
+        """Return the name of the provider."""
+        return [OpenVinoRuntime.provider]
+
+    def run(
+        self, names: Sequence[str], feed: Mapping[str, Array], rows: int | None = None
+    ) -> list[Floats]:
+        """Return copies of the first rows of each named output, as the request is reused.
 
         `share_outputs`: the call would otherwise return a copy of every output of the graph.
         """

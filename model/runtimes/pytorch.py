@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +12,10 @@ from torch import Tensor
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
-from model.artifact.signature import MapKind
+from model.attention import weights
 from model.attention.positions import distances
 from model.attention.weights import (
     AttentionRule,
-    Heads,
     attention_weights,
     some_heads,
     value_products,
@@ -32,19 +30,107 @@ from model.low_rank import LowRank
 from model.numerics.batch import Batch, Ids
 from model.packing import PackedBatch
 from model.runtimes import capabilities
-from model.runtimes.capabilities import (
-    Decomposition,
-    HeadMaps,
-    HeadOutputs,
-    HeadScoring,
-    TaskHead,
-    lacking_weights,
-)
+from model.runtimes.capabilities import Decomposition, Heads, TaskHead, lacking_weights
 from model.runtimes.contract import LOGITS, Decoding, Floats, HeadScores, HiddenState, Resources
 from model.runtimes.host import HostRuntime, cut
 from model.runtimes.host_graphs import in_parts
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
+
+
+class Modules(NamedTuple):
+    """Modules of a checkpoint or an artifact."""
+
+    encoder: Encoder
+    head: TaskModule | None = None
+    decoder: Decoder | None = None
+
+
+def load_modules(artifact: Artifact) -> Modules:
+    """Load the float32 modules of an artifact.
+
+    Raises:
+        ArtifactError: the artifact lacks their weights.
+
+    """
+    manifest, path = artifact.manifest, artifact.path
+    if message := lacking_weights(manifest):
+        raise ArtifactError(message)
+    head = decoder = None
+    if task := manifest.task:
+        head = load_task_weights(path(TASK_WEIGHTS), task, manifest.config.hidden_size)
+    if manifest.decoder:
+        decoder = load_decoder_weights(path(DECODER_WEIGHTS), manifest.decoder)
+    return Modules(load_weights(path(WEIGHTS), manifest.config), head, decoder)
+
+
+def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
+    """Load the modules; torch's own threads compute each call."""
+    return PyTorchRuntime(*load_modules(artifact))
+
+
+class TorchHeads(Heads):
+    """Heads of one kind."""
+
+    def __init__(
+        self,
+        rule: AttentionRule,
+        count: int,
+        maps: Sequence[Mapping[str, Tensor]],
+        values: Callable[[int], Mapping[str, Tensor]],
+    ) -> None:
+        """Keep the parameters of all N heads of each layer for maps; `values` returns a layer's."""
+        self._rule, self._count, self._maps, self._values = rule, count, maps, values
+
+    def of_segment(self, segment: int) -> TorchHeads:  # noqa: ARG002 - no segment has an adapter
+        """Return the heads for texts of a segment."""
+        return self
+
+    def attention(
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
+    ) -> Floats:
+        """Return maps `[heads, T, S]`."""
+        states = (torch.from_numpy(np.asarray(array))[None] for array in (queries, keys))
+        with torch.inference_mode():
+            maps: Floats = attention_weights(self._chosen(layer, heads, segment), *states)[
+                0
+            ].numpy()
+        return maps
+
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
+    ) -> Floats:
+        """Return value products `[S, heads, heads]`."""
+        own = self.of_segment(segment)
+
+        def of_block(rows: Floats) -> Floats:
+            products: Floats = value_products(chosen, own._rule, torch.from_numpy(rows)).numpy()
+            return products
+
+        with torch.inference_mode():
+            chosen = some_heads(own._values(layer), heads, self._count)
+            return in_parts(states, len(heads), of_block)
+
+    def head_scores(
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
+    ) -> HeadScores:
+        """Return queries, keys and scores."""
+        with torch.inference_mode():
+            chosen = self._chosen(layer, heads, segment)
+            queries, keys = chosen.projected(*[torch.from_numpy(states)[None]] * 2)
+            distance = distances(len(states), len(states), queries.device)
+            scores = chosen.scores(queries, keys, distance)
+        return HeadScores(*(tensor[0].numpy() for tensor in (queries, keys, scores)))
+
+    def _chosen(self, layer: int, heads: Sequence[int], segment: int) -> weights.Heads:
+        own = self.of_segment(segment)
+        parameters = some_heads(own._maps[layer], heads, self._count)
+        return weights.Heads.from_parameters(parameters, own._rule)
 
 
 class TorchDecoder(capabilities.Decoder):
@@ -53,13 +139,23 @@ class TorchDecoder(capabilities.Decoder):
     def __init__(self, decoder: Decoder) -> None:
         self.config = decoder.config
         self._decoder = decoder
-        self._heads = decoder.config.layers.num_attention_heads
-        self._rows = max(1, LOGITS // decoder.config.layers.vocab_size)
+        layers, count = decoder.config.layers, decoder.config.layers.num_attention_heads
+        self._rows = max(1, LOGITS // layers.vocab_size)
         with torch.inference_mode():
             self._relative = decoder.relative_parameters()
-            self._parameters: dict[MapKind, list[dict[str, Tensor]]] = {
-                "decoder": decoder.head_parameters(),
-                "cross": decoder.cross_head_parameters(),
+            self.heads = {
+                "decoder": TorchHeads(
+                    decoder.rule,
+                    count,
+                    decoder.head_parameters(),
+                    lambda layer: decoder.layer(layer).own.value_parameters(),
+                ),
+                "cross": TorchHeads(
+                    decoder.cross_rule,
+                    count,
+                    decoder.cross_head_parameters(),
+                    lambda layer: decoder.layer(layer).cross.value_parameters(),
+                ),
             }
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
@@ -79,22 +175,6 @@ class TorchDecoder(capabilities.Decoder):
         )
         return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
 
-    def attention_of(
-        self, kind: MapKind, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]
-    ) -> Floats:
-        """Return maps `[heads, T, S]`."""
-        with torch.inference_mode():
-            parameters = some_heads(self._parameters[kind][layer], heads, self._heads)
-        return maps_of(parameters, self._rule(kind), queries, keys)
-
-    def value_products_of(
-        self, kind: MapKind, states: Floats, layer: int, heads: Sequence[int]
-    ) -> Floats:
-        """Return value products `[S, heads, heads]`."""
-        own, cross = self._decoder.layer(layer).own, self._decoder.layer(layer).cross
-        all_heads = own.value_parameters() if kind == "decoder" else cross.value_parameters()
-        return products_of(some_heads(all_heads, heads, self._heads), self._rule(kind), states)
-
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """Return log-probabilities `[n]`, computed in blocks of rows."""
         pairs = (torch.split(torch.from_numpy(array), self._rows) for array in (rows, labels))
@@ -102,68 +182,52 @@ class TorchDecoder(capabilities.Decoder):
             parts = [self._decoder.logprobs(*pair).numpy() for pair in zip(*pairs, strict=True)]
         return np.concatenate(parts)
 
-    def _rule(self, kind: MapKind) -> AttentionRule:
-        return self._decoder.rule if kind == "decoder" else self._decoder.cross_rule
+
+class TorchEncoderHeads(TorchHeads, Decomposition):
+    """Heads and decomposition of an encoder, whose segments may have adapters."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._merged: tuple[int, TorchEncoderHeads] = 0, self
+        with torch.inference_mode():
+            super().__init__(
+                encoder.rule,
+                encoder.config.num_attention_heads,
+                encoder.head_parameters(),
+                lambda layer: encoder.layer(layer).value_parameters(),
+            )
+
+    def of_segment(self, segment: int) -> TorchEncoderHeads:
+        """Return the heads of the layers of a segment; only the last merged ones are kept."""
+        if not segment:
+            return self
+        number, merged = self._merged
+        if number != segment:
+            merged = TorchEncoderHeads(with_merged_layers(self._encoder, segment))
+            self._merged = segment, merged
+        return merged
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Return the rows after their layer, and values for the next one."""
+        own = self.of_segment(step.segment)._parts
+        with torch.inference_mode():
+            parts = torch.from_numpy(step.parts)
+            if step.states is not None and step.values is not None:
+                rows = torch.arange(step.first_row, step.first_row + len(parts))
+                states, of_all = map(torch.from_numpy, (step.states, step.values))
+                parts = own.through(parts, step.layer, rows, states, of_all)
+            if step.layer + 1 == self._encoder.config.num_hidden_layers:
+                return DecomposedRows(parts.numpy(), None)
+            values = own.values(parts, step.layer + 1)
+            return DecomposedRows(parts.numpy(), values.contiguous().numpy())
+
+    @functools.cached_property
+    def _parts(self) -> EncoderDecomposition:
+        with torch.inference_mode():
+            return EncoderDecomposition(self._encoder)
 
 
-def maps_of(
-    parameters: Mapping[str, Tensor], rule: AttentionRule, queries: Floats, keys: Floats
-) -> Floats:
-    """Return maps `[n, T, S]` of heads with these parameters, for states `[T, H]` and `[S, H]`."""
-    states = (torch.from_numpy(array)[None] for array in (queries, keys))
-    with torch.inference_mode():
-        maps: Floats = attention_weights(Heads.from_parameters(parameters, rule), *states)[
-            0
-        ].numpy()
-    return maps
-
-
-def products_of(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Floats) -> Floats:
-    """Return value products `[S, n, n]` of heads with these parameters, for states `[S, H]`."""
-
-    def of_block(rows: Floats) -> Floats:
-        products: Floats = value_products(parameters, rule, torch.from_numpy(rows)).numpy()
-        return products
-
-    with torch.inference_mode():
-        return in_parts(states, len(parameters["output_weight"]), of_block)
-
-
-def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
-    """Load the modules; torch's own threads compute each call."""
-    return PyTorchRuntime(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
-
-
-def load_encoder(artifact: Artifact) -> Encoder:
-    """Load the float32 encoder of an artifact."""
-    return load_weights(_whole(artifact, WEIGHTS), artifact.manifest.config)
-
-
-def load_head(artifact: Artifact) -> TaskModule | None:
-    """Load the float32 task head of an artifact; None without one."""
-    manifest = artifact.manifest
-    if manifest.task is None:
-        return None
-    path = _whole(artifact, TASK_WEIGHTS)
-    return load_task_weights(path, manifest.task, manifest.config.hidden_size)
-
-
-def load_decoder(artifact: Artifact) -> Decoder | None:
-    """Load the float32 decoder of an artifact; None without one."""
-    config = artifact.manifest.decoder
-    if config is None:
-        return None
-    return load_decoder_weights(_whole(artifact, DECODER_WEIGHTS), config)
-
-
-def _whole(artifact: Artifact, name: str) -> Path:
-    """Return the path of a file of weights, after a check that it is complete."""
-    if message := lacking_weights(artifact.manifest):
-        raise ArtifactError(message)
-    return artifact.path(name)
-
-
-class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposition):
+class PyTorchRuntime(HostRuntime):
     """Modules in float32; see `Runtime`."""
 
     provider = "torch-cpu"
@@ -173,12 +237,12 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
     ) -> None:
         self.config = encoder.config
         self._encoder = encoder
-        self._merged: tuple[int, PyTorchRuntime] = 0, self
-        self.parts = [TorchDecoder(decoder)] if decoder else []
+        self.parts = [TorchEncoderHeads(encoder)]
+        if decoder:
+            self.parts.append(TorchDecoder(decoder))
         if head:
             self.parts.append(TaskHead(head.config, functools.partial(scores_of, head)))
         with torch.inference_mode():
-            self._head_parameters = encoder.head_parameters()
             self._relative = encoder.relative_parameters()
 
     def hidden_states(
@@ -190,76 +254,6 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
             packed = PackedBatch.of(batch)
             states = self._encoder(packed, mask, relative=self._relative).hidden_states
         return [states[layer].numpy() for layer in layers]
-
-    def attention(
-        self,
-        queries: HiddenState,
-        keys: HiddenState,
-        layer: int,
-        heads: Sequence[int],
-        segment: int = 0,
-    ) -> Floats:
-        """Return maps `[heads, T, S]`."""
-        if segment:
-            return self._with(segment).attention(queries, keys, layer, heads)
-        all_heads = self._head_parameters[layer]
-        with torch.inference_mode():
-            parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
-        states = np.asarray(queries), np.asarray(keys)
-        return maps_of(parameters, self._encoder.rule, *states)
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> Floats:
-        """Return value products `[S, heads, heads]`."""
-        if segment:
-            return self._with(segment).value_products(states, layer, heads)
-        all_heads = self._encoder.layer(layer).value_parameters()
-        parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
-        return products_of(parameters, self._encoder.rule, states)
-
-    def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> HeadScores:
-        """Return queries, keys and scores."""
-        if segment:
-            return self._with(segment).head_scores(states, layer, heads)
-        all_heads = self._head_parameters[layer]
-        with torch.inference_mode():
-            parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
-            requested = Heads.from_parameters(parameters, self._encoder.rule)
-            queries, keys = requested.projected(*[torch.from_numpy(states)[None]] * 2)
-            distance = distances(len(states), len(states), queries.device)
-            scores = requested.scores(queries, keys, distance)
-        return HeadScores(*(tensor[0].numpy() for tensor in (queries, keys, scores)))
-
-    def decompose(self, step: DecompositionStep) -> DecomposedRows:
-        """Return the rows after their layer, and values for the next one."""
-        if step.segment:
-            return self._with(step.segment).decompose(replace(step, segment=0))
-        with torch.inference_mode():
-            parts = torch.from_numpy(step.parts)
-            if step.states is not None and step.values is not None:
-                rows = torch.arange(step.first_row, step.first_row + len(parts))
-                states, of_all = map(torch.from_numpy, (step.states, step.values))
-                parts = self._parts.through(parts, step.layer, rows, states, of_all)
-            if step.layer + 1 == self.config.num_hidden_layers:
-                return DecomposedRows(parts.numpy(), None)
-            values = self._parts.values(parts, step.layer + 1)
-            return DecomposedRows(parts.numpy(), values.contiguous().numpy())
-
-    def _with(self, segment: int) -> PyTorchRuntime:
-        """Return a runtime with the layers of a segment; only the last one is kept."""
-        number, merged = self._merged
-        if number != segment:
-            merged = PyTorchRuntime(with_merged_layers(self._encoder, segment))
-            self._merged = segment, merged
-        return merged
-
-    @functools.cached_property
-    def _parts(self) -> EncoderDecomposition:
-        with torch.inference_mode():
-            return EncoderDecomposition(self._encoder)
 
 
 def scores_of(head: TaskModule, rows: Floats) -> Floats:

@@ -30,7 +30,7 @@ from model.errors import ArtifactError, VerificationError
 from model.export.serving import serving_copy
 from model.export.verify import verify
 from model.runtimes.capabilities import TaskHead, capability
-from model.runtimes.pytorch import load_head
+from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import load_runtime
 from service.artifacts.opening import find_checkpoint
 from service.engines.onnx import OnnxEngine
@@ -233,7 +233,7 @@ def test_every_runtime_has_the_same_scores(
     ranking_artifact: Artifact, name: RuntimeName, precision: Precision
 ) -> None:
     """Every precision but fp32 takes the device path of ONNX Runtime, also on a CPU."""
-    head = load_head(ranking_artifact)
+    head = load_modules(ranking_artifact).head
     assert head is not None
     manifest = ranking_artifact.manifest.model_copy(update={"precision": precision})
     artifact = Artifact(ranking_artifact.folder, manifest, ranking_artifact.sha256)
@@ -251,7 +251,7 @@ def test_the_artifact_has_two_files_more(ranking_artifact: Artifact, tmp_path: P
     assert names == {*FILES, *TASK_FILES, "manifest.json"}
     artifact = serving_copy(ranking_artifact, tmp_path / "serving")
     with pytest.raises(ArtifactError, match=r"--serving-only, without .* PyTorch needs"):
-        load_head(artifact)
+        load_modules(artifact)
     with pytest.raises(EngineNotInstalled, match=r"--serving-only, without .* PyTorch needs"):
         check_installed(artifact)
     (folder / TASK_GRAPH).unlink()

@@ -15,7 +15,7 @@ from model.artifact.manifest import Artifact
 from model.checkpoint import load_checkpoint
 from model.config.precision import Precision
 from model.errors import CheckpointError
-from model.export.loading import load_modules
+from model.export import loading
 from model.export.verify import add_checks, compare_filled_up, first_failure, verify
 from model.families.registry import read_config
 from model.numerics.comparison import (
@@ -29,7 +29,7 @@ from model.numerics.comparison import (
 )
 from model.numerics.pooling import l2_normalize
 from model.runtimes.onnx import OnnxRuntime
-from model.runtimes.pytorch import load_encoder, load_head
+from model.runtimes.pytorch import load_modules
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_weights
 from tests.model.late_checkpoints import write_pylate, write_stanford
@@ -177,10 +177,9 @@ def test_a_decoder_comes_after_the_encoder_and_log_probabilities_last() -> None:
 
 
 def expansion_compared(artifact: Artifact) -> Comparison:
-    head, comparison = load_head(artifact), Comparison()
+    (encoder, head, _), comparison = load_modules(artifact), Comparison()
     assert head is not None
-    runtime = OnnxRuntime(artifact)
-    compare_filled_up(load_encoder(artifact), head, runtime, comparison, TOLERANCES["fp32"])
+    compare_filled_up(encoder, head, OnnxRuntime(artifact), comparison, TOLERANCES["fp32"])
     return comparison
 
 
@@ -215,7 +214,9 @@ def test_an_encoder_and_its_projection(tmp_path: Path) -> None:
     projection = torch.arange(72.0).reshape(6, 12)
     edit_weights(folder, **{"linear.weight": projection})
     config = read_config(folder)
-    encoder, head, _ = load_modules(folder, load_tokenizer(folder, config, lowercase=False), config)
+    encoder, head, _ = loading.load_modules(
+        folder, load_tokenizer(folder, config, lowercase=False), config
+    )
     assert head is not None
     (held,) = head.state_dict().values()
     assert torch.equal(held, projection)
@@ -231,4 +232,4 @@ def test_a_stray_projection_is_still_unexpected(tmp_path: Path) -> None:
     edit_weights(folder, **{"linear.weight": torch.zeros(6, 12)})
     tokenizer = load_tokenizer(folder, read_config(folder), lowercase=False)
     with pytest.raises(CheckpointError, match=r"unexpected: linear\.weight"):
-        load_modules(folder, tokenizer)
+        loading.load_modules(folder, tokenizer)

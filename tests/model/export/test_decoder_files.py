@@ -29,9 +29,9 @@ from model.export.shared_tensors import places_of
 from model.export.tensors import labels_for
 from model.export.verify import report, signature_mismatches, verify
 from model.numerics.batch import pack
-from model.runtimes import pytorch
-from model.runtimes.host_graphs import read_heads
+from model.runtimes.host_graphs import HeadParameters
 from model.runtimes.onnx_decoder import DECODER_GRAPHS
+from model.runtimes.pytorch import Modules, load_modules
 
 
 def test_the_word_embedding_is_there_once(translator: tuple[Path, Artifact]) -> None:
@@ -104,7 +104,9 @@ def test_heads_are_those_of_the_checkpoint(
         return
     stored = load_file(checkpoint / "model.safetensors")
     for kind, name in (("decoder", "self_attn"), ("cross", "encoder_attn")):
-        for layer, parameters in enumerate(read_heads(artifact, kind)):  # type: ignore[arg-type]
+        heads = HeadParameters(artifact, kind)  # type: ignore[arg-type]
+        for layer in range(2):
+            parameters = heads.feed(["query_weight", "key_weight"], layer, range(3))
             for role, short in (("query", "q"), ("key", "k")):
                 theirs = stored[f"model.decoder.layers.{layer}.{name}.{short}_proj.weight"]
                 found = parameters[f"{role}_weight"]
@@ -127,15 +129,13 @@ def test_what_was_verified_is_recorded(translator: tuple[Path, Artifact]) -> Non
 def test_a_wrong_decoder_is_told_where_it_begins(
     bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = pytorch.load_decoder
+    def bent(artifact: Artifact) -> Modules:
+        modules = load_modules(artifact)
+        assert modules.decoder is not None
+        modules.decoder.layer(1).cross.query.weight.mul_(1.01)
+        return modules
 
-    def bent(artifact: Artifact) -> object:
-        decoder = load(artifact)
-        assert decoder is not None
-        decoder.layer(1).cross.query.weight.mul_(1.01)
-        return decoder
-
-    monkeypatch.setattr("model.export.tensors.load_decoder", bent)
+    monkeypatch.setattr("model.export.verify.load_modules", bent)
     found = verify(bart_artifact)
     assert not found.passed
     assert found.failed is not None

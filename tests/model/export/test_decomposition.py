@@ -16,8 +16,7 @@ from model.checkpoint import load_checkpoint
 from model.decomposition.layers import decomposed
 from model.export.graphs import export_weightless, head_parameters, signatures
 from model.export.to_onnx import save_graph
-from model.runtimes.host_graphs import GraphDecomposition
-from model.runtimes.registry import host_session
+from model.runtimes.host_graphs import EncoderGraphs
 from tests.model.decomposition.test_encoder import IDS, MODELS
 from tests.model.families.parity import saved
 from tests.model.runtimes.test_onnx import by_steps
@@ -46,7 +45,7 @@ def test_graphs_equal_pytorch(name: str, tmp_path: Path) -> None:
     artifact: Any = SimpleNamespace(
         manifest=manifest, folder=tmp_path, path=lambda name: tmp_path / name
     )
-    graphs = GraphDecomposition(artifact, host_session)
+    graphs = EncoderGraphs(artifact)
     found = by_steps(graphs, encoder.config.num_hidden_layers, states[0][0].numpy(), rows=8)
     scale = states[-1].abs().max().item()
     np.testing.assert_allclose(found, expected.numpy(), atol=2e-5 * scale)

@@ -24,7 +24,7 @@ from model.errors import ArtifactError, CheckpointError, ConfigError
 from model.export.exporter import check_precision, export
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import HeadMaps, capability
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import load_runtime
 from tests.model.checkpoints import edit_json
 from tests.model.families.picture_parity import packed_pictures
@@ -219,7 +219,7 @@ def test_every_precision_is_verified(
     record = artifact.manifest.verification
     assert record.failed is None
     assert (record.similarity is None) == (precision == "fp16")
-    runtime, encoder = load_runtime(artifact), load_encoder(artifact)
+    runtime, encoder = load_runtime(artifact), load_modules(artifact).encoder
     batch = packed_pictures(patches_of(encoder.config), PICTURES)
     runtime.warm_up(16, 9)
     (found,), _ = runtime.encode(batch, [(1, 2)], [])

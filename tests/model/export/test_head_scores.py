@@ -47,7 +47,7 @@ from model.export.verify import signature_mismatches
 from model.families.registry import read_config
 from model.numerics.late_interaction import LateInteraction
 from model.runtimes.contract import Floats, HeadScores
-from model.runtimes.pytorch import PyTorchRuntime
+from model.runtimes.pytorch import TorchEncoderHeads
 from model.sources.files import pickled_files
 from model.sources.recognition import check_recognised
 from model.sources.sentence import read_sentence
@@ -129,7 +129,7 @@ def test_they_are_transformers_own(
     encoder = load_checkpoint(saved(model, tmp_path))
     output, seen = reference(model, monkeypatch)
     assert bool(seen) == (name in RECORDED)
-    of = by_graph(encoder) if runtime == "graph" else PyTorchRuntime(encoder).head_scores
+    of = by_graph(encoder) if runtime == "graph" else TorchEncoderHeads(encoder).head_scores
     p = encoder.config.head_size
     for layer, weights in enumerate(output.attentions):
         count = weights.shape[1]
@@ -157,7 +157,7 @@ def test_positions_add_to_the_products(tmp_path: Path) -> None:
     """With relative positions the scores are not only products of features."""
     encoder = load_checkpoint(saved(MODELS["mpnet"](), tmp_path))
     states = np.random.default_rng(0).standard_normal((6, 24), np.float32)
-    found = PyTorchRuntime(encoder).head_scores(states, 0, [0])
+    found = TorchEncoderHeads(encoder).head_scores(states, 0, [0])
     products = found.queries @ found.keys.transpose(0, 2, 1) / encoder.config.head_size**0.5
     assert np.abs(found.scores - products).max() > 0.01
 

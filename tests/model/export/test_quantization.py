@@ -25,11 +25,12 @@ from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
 from model.export.calibration import TEXTS, calibration_batches
 from model.export.quantization import Int8Linear, Range, median_errors, observe, quantize
-from model.export.tensors import load_references, reference_tensors, with_rounding
+from model.export.tensors import reference_tensors, with_rounding
 from model.export.verify import verify
 from model.numerics.batch import Batch, pack
 from model.numerics.comparison import Kind, Tolerance, tolerances_of
 from model.packing import PackedBatch
+from model.runtimes.pytorch import load_modules
 from tests.model.checkpoints import edit_weights
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 
@@ -355,7 +356,7 @@ def test_a_wrong_weight_is_found_all_the_same(large_scores: Artifact, tmp_path: 
 
 
 def test_bounds_are_four_times_the_distance_from_float64(bart_artifact: Artifact) -> None:
-    modules, vectors = load_references(bart_artifact), TextVectors.of(bart_artifact)
+    modules, vectors = load_modules(bart_artifact), TextVectors.of(bart_artifact)
     batch = pack([([5, 6, 7], [0, 0, 0])])
     tight = {kind: Tolerance(1e-12, 0.0, 0.9) for kind in tolerances_of("fp32", 1, 2)}
     assert with_rounding(modules, [batch], vectors, tight)["hidden"].atol == pytest.approx(1e-10)

@@ -20,7 +20,7 @@ from model.export.tensors import runtime_tensors, torch_tensors
 from model.export.verify import Verification, report, verify
 from model.numerics.batch import pack
 from model.numerics.comparison import Difference, Key
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import load_runtime
 
 HIDDEN = {Key("hidden", layer) for layer in range(3)}
@@ -273,7 +273,7 @@ def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:
 
 def test_each_text_has_the_same_tensors_on_both_sides(tiny_artifact: Artifact) -> None:
     batch, vectors = pack([([5, 6, 7], [0, 0, 0]), ([8, 9], [0, 0])]), TextVectors.of(tiny_artifact)
-    references = torch_tensors(load_encoder(tiny_artifact), batch, vectors)
+    references = torch_tensors(load_modules(tiny_artifact).encoder, batch, vectors)
     candidates = runtime_tensors(load_runtime(tiny_artifact), batch, vectors)
     assert len(references) == len(candidates) == 2
     for expected, found, tokens in zip(references, candidates, (3, 2), strict=True):

@@ -20,7 +20,7 @@ from model.export.verify import Verification, grid, longest_text, measure_simila
 from model.numerics.comparison import Comparison, Difference, Key, Kind, tolerances_of
 from model.numerics.similarity import Similarity
 from model.runtimes.contract import Floats
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import load_runtime
 
 GOOD, BAD = Difference(1e-7, 1.0, passed=True), Difference(9.0, 0.2, passed=False)
@@ -172,7 +172,7 @@ def test_both_sides_have_sentence_transformers_vectors(
     real = verify.similarity
     monkeypatch.setattr(verify, "similarity", keep)
     artifact = minilm("fp32")
-    found = measure_similarity(artifact, load_encoder(artifact), load_runtime(artifact))
+    found = measure_similarity(artifact, load_modules(artifact).encoder, load_runtime(artifact))
     assert (found.rank_correlation, found.least_cosine) == (1, 1)
     lines = SIMILARITY_TEXTS.read_text(encoding="utf-8").splitlines()
     expected = SentenceTransformer(str(minilm_checkpoint), device="cpu").encode(lines)

@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from model.artifact.manifest import Artifact
-from model.errors import ArtifactError
 from model.families.registry import parse_config
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import Decoder, HeadOutputs, HeadScoring, capability
 from model.runtimes.contract import Floats
 from model.runtimes.host import LONE_TOKENS, Calls, HostRuntime
-from model.runtimes.host_graphs import GraphValues, HostGraph
-from model.runtimes.registry import host_session, load_runtime
+from model.runtimes.registry import load_runtime
 from tests.model.checkpoints import TINY
 
 LENGTHS = [4, 1, 6]
@@ -164,27 +162,6 @@ def test_other_precisions_have_the_float32_scores(
     assert_scores(artifact, load_runtime(artifact))
 
 
-def test_a_graph_is_loaded_at_its_first_call_and_once(tiny_artifact: Artifact) -> None:
-    opened = []
-
-    def session(graph: Path) -> Any:
-        opened.append(graph.name)
-        return host_session(graph)
-
-    graph = HostGraph(tiny_artifact, "head_scores", session)
-    assert opened == []
-    for layer in (0, 1):
-        graph.of_heads(layer, [0])(ROWS)
-    assert opened == ["head_scores.onnx"]
-
-
-def test_damaged_parameters_are_named(artifact_copy: Path, tiny_artifact: Artifact) -> None:
-    runtime = load_runtime(Artifact(artifact_copy, tiny_artifact.manifest, ""))
-    (artifact_copy / "heads.safetensors").write_bytes(b"damaged!!")
-    with pytest.raises(ArtifactError, match=r"heads\.safetensors cannot be read"):
-        capability(runtime, HeadScoring).head_scores(ROWS, 0, [0])
-
-
 def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
     """Compute them in float64, from the artifact's float32 weights."""
     stored = load_file(artifact.path("weights.safetensors"))
@@ -247,24 +224,3 @@ def test_other_precisions_have_the_float32_values(
     wanted = expected(artifact, 1, [0, 1, 2])
     found = capability(load_runtime(artifact), HeadOutputs).value_products(ROWS, 1, [0, 1, 2])
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-
-
-def test_nothing_is_loaded_before_the_first_call(tiny_artifact: Artifact) -> None:
-    opened = []
-
-    def session(graph: Path) -> Any:
-        opened.append(graph.name)
-        return host_session(graph)
-
-    values = GraphValues(tiny_artifact, session)
-    assert opened == []
-    for layer in (0, 1):
-        values.value_products(ROWS, layer, [0])
-    assert opened == ["value_norms.onnx"]
-
-
-def test_damaged_value_parameters_are_named(artifact_copy: Path, tiny_artifact: Artifact) -> None:
-    runtime = load_runtime(tiny_artifact.__class__(artifact_copy, tiny_artifact.manifest, ""))
-    (artifact_copy / "heads.safetensors").write_bytes(b"damaged!!")
-    with pytest.raises(ArtifactError, match=r"heads\.safetensors cannot be read"):
-        capability(runtime, HeadOutputs).value_products(ROWS, 0, [0])

@@ -16,12 +16,12 @@ from model.artifact.manifest import Artifact, load_artifact, record_file, write_
 from model.decomposition.layers import decomposed
 from model.errors import ArtifactError, ModelError
 from model.numerics.batch import Batch, pack
-from model.runtimes.capabilities import Decomposition, capability
+from model.runtimes.capabilities import Decomposition, HeadMaps, capability
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.host import LONE_TOKENS
-from model.runtimes.host_graphs import GraphDecomposition
+from model.runtimes.host_graphs import EncoderGraphs
 from model.runtimes.onnx import OnnxRuntime
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import host_session, load_runtime
 from service.system.resources import release_memory
 from testing.memory import memory_bytes
@@ -92,9 +92,9 @@ def test_any_heads_equal_transformers(
     states = onnx.hidden_states(batch, [layer])[0]
     expected = transformers_says(tiny_checkpoint, batch)
     for rows, (hidden, attentions) in zip(rows_of(batch), expected, strict=True):
-        found = onnx.attention(states[rows], states[rows], layer, heads)
+        found = capability(onnx, HeadMaps).attention(states[rows], states[rows], layer, heads)
         np.testing.assert_allclose(found, attentions[layer][heads], atol=1e-6)
-        every = onnx.attention(hidden[layer], hidden[layer], layer, range(3))
+        every = capability(onnx, HeadMaps).attention(hidden[layer], hidden[layer], layer, range(3))
         np.testing.assert_allclose(found, every[heads], atol=1e-6)
         np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-6)
 
@@ -183,7 +183,7 @@ def test_memory_of_waiting_outputs_goes_back_to_the_system(onnx: OnnxRuntime) ->
     states = np.random.default_rng(0).standard_normal((1024, 12), np.float32)
     batch, _ = batch_of(LENGTHS), release_memory()  # of earlier tests, which would go meanwhile
     before, hidden = memory_bytes("self", "VmRSS"), onnx.hidden_states(batch, range(3))
-    maps = [onnx.attention(states, states, 0, range(2)) for _ in range(32)]
+    maps = [capability(onnx, HeadMaps).attention(states, states, 0, range(2)) for _ in range(32)]
     copy = maps[0].copy()
     held = memory_bytes("self", "VmRSS") - before
     del maps[1:]
@@ -237,7 +237,7 @@ def embedded(tokens: int = 7, size: int = 12) -> Floats:
 
 def expected(artifact: Artifact, states: Floats) -> Floats:
     with torch.inference_mode():
-        found: Floats = decomposed(load_encoder(artifact), torch.from_numpy(states)).numpy()
+        found: Floats = decomposed(load_modules(artifact).encoder, torch.from_numpy(states)).numpy()
     return found
 
 
@@ -265,18 +265,23 @@ def test_a_text_of_one_token_is_its_own(tiny_artifact: Artifact) -> None:
     np.testing.assert_allclose(found[:, 1], found[:, 0], atol=1e-5)
 
 
-def test_nothing_is_loaded_before_the_first_step(tiny_artifact: Artifact) -> None:
-    opened = []
+def test_nothing_is_loaded_before_its_first_call(
+    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, states = [], np.ones((1, 12), np.float32)
 
     def session(graph: Path) -> Any:
         opened.append(graph.name)
         return host_session(graph)
 
-    decomposition = GraphDecomposition(tiny_artifact, session)
+    monkeypatch.setattr("model.runtimes.host_graphs.host_session", session)
+    graphs = EncoderGraphs(tiny_artifact)
     assert opened == []
-    for _ in range(2):
-        decomposition.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
-    assert opened == ["decomposition.onnx", "decomposition_values.onnx"]
+    for layer in (0, 1):
+        graphs.value_products(states, layer, [0])
+        graphs.head_scores(states, layer, [0])
+        graphs.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
+    assert opened == ["value_norms.onnx", "head_scores.onnx", "decomposition_values.onnx"]
 
 
 def test_damaged_weights_are_named(artifact_copy: Path, tiny_artifact: Artifact) -> None:

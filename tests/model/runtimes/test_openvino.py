@@ -20,6 +20,7 @@ from model.numerics.batch import Batch, coarser, pack
 from model.numerics.comparison import TOLERANCES, difference
 from model.numerics.pooling import l2_normalize, pool
 from model.runtimes import openvino as runtime_openvino
+from model.runtimes.capabilities import HeadMaps, capability
 from model.runtimes.contract import Resources
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.openvino import OpenVinoRuntime, rounded
@@ -64,7 +65,9 @@ def test_every_tensor_is_within_tolerance_of_transformers(
             assert result.passed
             assert result.min_cosine > 0.98  # as close as eight bits allow here
         for layer, wanted in enumerate(maps):
-            found = runtime.attention(states[layer][rows], states[layer][rows], layer, range(3))
+            found = capability(runtime, HeadMaps).attention(
+                states[layer][rows], states[layer][rows], layer, range(3)
+            )
             assert difference(wanted, found, tolerances["attention"]).passed
         pooled = [l2_normalize(pool(x, "mean")) for x in (hidden[-1], states[-1][rows])]
         assert difference(*pooled, tolerances["pooled"]).passed
@@ -78,9 +81,12 @@ def test_maps_are_exact_in_their_layers_input(
     """Attention weights are recomputed in float32, whatever the encoder's precision."""
     for n in (1, 8, 40):
         hidden = np.random.default_rng(n).standard_normal((n, 12)).astype(np.float32)
-        found = runtime.attention(hidden, hidden, layer, heads)
+        found, expected = (
+            capability(each, HeadMaps).attention(hidden, hidden, layer, heads)
+            for each in (runtime, exact)
+        )
         assert found.shape == (len(heads), n, n)
-        np.testing.assert_allclose(found, exact.attention(hidden, hidden, layer, heads), atol=1e-5)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
         np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
 
 
@@ -97,10 +103,10 @@ def test_hidden_states_come_in_the_order_asked_for(
 def test_an_answer_outlives_the_next_call(runtime: OpenVinoRuntime) -> None:
     one, other = batch_of([9, 4], seed=1), batch_of([9, 4], seed=2)
     (state,) = runtime.hidden_states(one, [2])
-    weights = runtime.attention(state[:9], state[:9], 1, [0])
+    weights = capability(runtime, HeadMaps).attention(state[:9], state[:9], 1, [0])
     kept = state.copy(), weights.copy()
     (again,) = runtime.hidden_states(other, [2])
-    runtime.attention(again[:9], again[:9], 1, [0])
+    capability(runtime, HeadMaps).attention(again[:9], again[:9], 1, [0])
     assert np.array_equal(state, kept[0])
     assert np.array_equal(weights, kept[1])
 
@@ -147,35 +153,12 @@ def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:
     assert compared == 240
 
 
-def test_only_requested_outputs_are_copied(
-    runtime: OpenVinoRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graph has three outputs of the same size."""
-    peaks: list[int] = []
-    real = runtime_openvino._Compiled.run
-
-    def run(self: Any, *arguments: Any) -> Any:
-        tracemalloc.start()
-        try:
-            return real(self, *arguments)
-        finally:
-            peaks.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
-
-    batch = batch_of([40] * 50)
-    runtime.hidden_states(batch, [2])
-    monkeypatch.setattr(runtime_openvino._Compiled, "run", run)
-    (state,) = runtime.hidden_states(batch, [2])
-    (peak,) = peaks
-    assert state.nbytes <= peak < 2 * state.nbytes
-
-
 def test_threads_get_their_own_answers(runtime: OpenVinoRuntime) -> None:
     batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(8)]
 
     def answer(i: int) -> list[np.ndarray]:
         (state,) = runtime.hidden_states(batches[i], [2])
-        return [state, runtime.attention(state[:7], state[:7], 1, [2, 0])]
+        return [state, capability(runtime, HeadMaps).attention(state[:7], state[:7], 1, [2, 0])]
 
     expected = [answer(i) for i in range(8)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
@@ -217,9 +200,9 @@ def test_openvino_sees_coarse_shapes_only(
     seen: list[int] = []
     real = runtime_openvino._Compiled.run
 
-    def run(self: Any, feed: dict[str, np.ndarray], names: list[str], rows: int) -> Any:
+    def run(self: Any, names: list[str], feed: dict[str, np.ndarray], rows: int) -> Any:
         seen.extend(size for array in feed.values() for size in array.shape)
-        return real(self, feed, names, rows)
+        return real(self, names, feed, rows)
 
     monkeypatch.setattr(runtime_openvino._Compiled, "run", run)
     for lengths in ([17], [17, 1, 3], [33, 1], [1] * 19):

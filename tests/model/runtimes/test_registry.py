@@ -26,6 +26,7 @@ from model.runtimes.capabilities import (
     Decomposition,
     HeadMaps,
     HeadOutputs,
+    Heads,
     HeadScoring,
     TaskHead,
     capability,
@@ -151,7 +152,7 @@ def test_every_capability_is_listed() -> None:
         for value in vars(capabilities).values()
         if isinstance(value, type) and value.__module__ == capabilities.__name__
     }
-    assert protocols == set(EVERY)
+    assert protocols == {*EVERY, Heads}
 
 
 @pytest.mark.parametrize("name", ["onnx", "pytorch"])

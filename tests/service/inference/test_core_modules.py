@@ -23,7 +23,7 @@ from model.export.serving import serving_copy
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.runtimes.capabilities import Decomposition
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_modules
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import NotExported
@@ -178,7 +178,7 @@ async def test_the_shift_of_an_ablation_is_one_of_whole_vectors(
     batch = PackedBatch.of(pack([(ids, [0] * len(ids))]))
     mask = torch.ones(1, 2, 3)
     mask[0, 1, 2] = 0
-    encoder, vectors = load_encoder(module_artifact), []
+    encoder, vectors = load_modules(module_artifact).encoder, []
     for head_mask in (None, mask):
         with torch.inference_mode():
             states = encoder(batch, head_mask).hidden_states[-1][None]

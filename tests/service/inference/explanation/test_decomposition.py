@@ -20,7 +20,7 @@ from model.artifact.vectors import TextVectors
 from model.decomposition.layers import decomposed
 from model.numerics.pooling import PoolingModes
 from model.numerics.vector_modules import Dense
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_modules
 from service.engines.contract import DecomposeTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
@@ -94,7 +94,7 @@ async def test_shares_sum_to_transformers_vector(
         ids, segments = (torch.from_numpy(x)[None] for x in (text.input_ids, text.segment_ids))
         hidden = reference(ids, token_type_ids=segments, output_hidden_states=True).hidden_states
         counted = hidden[layer][0, first:].numpy()
-        whole = decomposed(load_encoder(artifact), hidden[0][0])[:, 1:].numpy()
+        whole = decomposed(load_modules(artifact).encoder, hidden[0][0])[:, 1:].numpy()
     rising = np.arange(first + 1, 18, dtype=np.float32)
     vectors = {
         "mean": counted.mean(axis=0),
