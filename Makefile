@@ -105,7 +105,7 @@ tools:
 
 chaos abuse soak fuzz alerts replicas capacity: setup
 	@mkdir -p .bench
-	$(BIN)/python -m trials.$@ --json .bench/$@.json
+	$(BIN)/python -m trials $@ --json .bench/$@.json
 
 image: setup
 	$(BIN)/python -m deploy.image.check $(TARGET)
@@ -144,7 +144,7 @@ clients: setup .venv-clients/.installed
 # an environment of its own: nobody who serves without Ray has its packages
 ray: setup .venv-ray/.installed
 	@mkdir -p .bench
-	HEADSCOPE_ARTIFACT=$$($(BIN)/headscope export) .venv-ray/bin/python -m trials.ray --json .bench/ray.json
+	HEADSCOPE_ARTIFACT=$$($(BIN)/headscope export) .venv-ray/bin/python -m trials ray --json .bench/ray.json
 
 .venv-ray/.installed: deploy/ray/requirements.txt pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv-ray

@@ -20,8 +20,7 @@ from pathlib import Path
 from benchmarks.front_end import CONNECTIONS, processor_seconds
 from benchmarks.harness.report import markdown
 from benchmarks.harness.texts import read_workload
-from testing.generators import check_right, generate
-from testing.load import Job
+from testing.load import Job, check_right, generate
 from testing.memory import family
 from testing.process import Service, clean_environment, free_port
 

@@ -20,8 +20,7 @@ from benchmarks.harness.servers import (
     running,
 )
 from benchmarks.harness.texts import read_workload
-from testing.generators import load_beside
-from testing.load import Job
+from testing.load import Job, load_beside
 
 TEXTS, CONNECTIONS = 600, 64
 ENDLESS_SECONDS = 1e6

@@ -27,8 +27,7 @@ from pathlib import Path
 from benchmarks.harness.report import markdown
 from benchmarks.harness.texts import read_workload
 from testing.blocking import ask
-from testing.generators import check_right, generate
-from testing.load import Job
+from testing.load import Job, check_right, generate
 from testing.process import Service, clean_environment, free_port
 
 Body = Callable[[str], dict[str, object]]

@@ -23,8 +23,7 @@ from benchmarks.harness.service import default_artifact, default_checkpoint
 from benchmarks.harness.timing import median_ratio
 from benchmarks.harness.vectors import check_vectors
 from testing.blocking import probe
-from testing.generators import check_right, generate
-from testing.load import Job
+from testing.load import Job, check_right, generate
 from testing.memory import MEBIBYTE, family_bytes
 from testing.process import Service
 

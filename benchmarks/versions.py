@@ -21,8 +21,7 @@ from pathlib import Path
 from benchmarks.harness.texts import read_workload
 from benchmarks.harness.timing import median_ratio
 from testing.blocking import probe
-from testing.generators import check_right, generate
-from testing.load import Job
+from testing.load import Job, check_right, generate
 from testing.memory import MEBIBYTE, family_bytes
 from testing.process import Service, clean_environment, free_port
 

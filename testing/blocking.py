@@ -155,9 +155,11 @@ def _whole(response: http.client.HTTPResponse) -> Reply:
     return Reply(response.status, "\r\n".join(lines).encode("latin-1"), response.read())
 
 
-def exchange(
-    port: int, data: bytes, seconds: float = RAW_SECONDS
-) -> int | Literal["closed", "truncated", "hang"]:
+Outcome = int | Literal["closed", "truncated", "hang"]
+"""Status of a reply, or why there was none: `truncated` ended too early or is not HTTP."""
+
+
+def exchange(port: int, data: bytes, seconds: float = RAW_SECONDS) -> Outcome:
     """Return the status of the first reply to raw bytes, or why no whole reply came."""
     with RawConnection(("127.0.0.1", port), seconds) as connection:
         try:

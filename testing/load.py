@@ -1,4 +1,4 @@
-"""Load generator, a process of its own: `python -m testing.load RESULT.json`, see `main`.
+"""Load generators, processes of their own: `python -m testing.load RESULT.json`, see `main`.
 
 Closed loop: every connection sends its next request as soon as it has its last reply. Open loop:
 requests are due at times that are fixed before the first is sent, whatever the server does. Latency
@@ -8,12 +8,15 @@ counts from the due time, so that a stalled server cannot hide its waiting reque
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import random
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -199,6 +202,99 @@ class Generator:
             wrong = self._replies is not None and reply.body != self._replies[number]
             return "wrong" if wrong else "right"
         return "shed" if reply.status == 429 else str(reply.status)
+
+
+class LoadError(RuntimeError):
+    """Failure of a load generator, or of a load's request."""
+
+
+def generate(job: Job) -> Result:
+    """Run one job in a process of its own.
+
+    Raises:
+        LoadError: the process ended early; with the last line of its standard error.
+
+    """
+    with _connected(job) as process:
+        process.begin()
+        return process.result()
+
+
+@contextlib.contextmanager
+def load_beside(job: Job) -> Iterator[GeneratorProcess]:
+    """Run a job during the block, and kill it at the end.
+
+    Raises:
+        LoadError: the generator ended before the block.
+
+    """
+    with _connected(job) as generator:
+        generator.begin()
+        yield generator
+        if generator.process.poll() is not None:
+            raise LoadError("the load generator ended before the work beside it")
+
+
+def check_right(result: Result) -> Result:
+    """Return the result if every request was answered right.
+
+    Raises:
+        LoadError: a request was not; with its outcome.
+
+    """
+    for outcome in result.outcomes:
+        if outcome != "right":
+            raise LoadError(f"a request of the load was not answered: {outcome}")
+    return result
+
+
+class GeneratorProcess:
+    """Process that runs this module and writes its result into a file."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self._path = folder / "result.json"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "testing.load", str(self._path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._say(json.dumps(asdict(job)))
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            raise _ended(self.process.communicate()[1])
+
+    def begin(self) -> None:
+        self._say("begin")
+
+    def result(self) -> Result:
+        _, errors = self.process.communicate()
+        if self.process.returncode:
+            raise _ended(errors)
+        return Result(**json.loads(self._path.read_bytes()))
+
+    def _say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+
+
+def _ended(errors: str) -> LoadError:
+    words = errors.strip().splitlines() or ["nothing"]
+    return LoadError(f"the load generator ended: {words[-1]}")
+
+
+@contextlib.contextmanager
+def _connected(job: Job) -> Iterator[GeneratorProcess]:
+    with tempfile.TemporaryDirectory() as folder:
+        generator = GeneratorProcess(job, Path(folder))
+        try:
+            yield generator
+        finally:
+            generator.process.kill()
+            generator.process.communicate()
 
 
 async def run_on_command(job: Job, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Replies to about seven hundred requests, compared byte for byte with their recording.
 
-`python -m trials.recording fake --out tests/recording/replies.jsonl` records them anew; the
+`python -m trials.recording tests/recording/replies.jsonl` records them anew; the
 changelog then says what callers see.
 """
 
@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from trials.recording.compare import compare
-from trials.recording.entries import Entry, read
-from trials.recording.record import record_fake
+from trials.recording.replies import Entry, compare, read, record
 
 RECORDED = Path(__file__).parent / "recording" / "replies.jsonl"
 
@@ -27,7 +25,7 @@ def recorded() -> list[Entry]:
 
 @pytest.mark.e2e
 def test_replies_are_what_they_were(recorded: list[Entry]) -> None:
-    assert compare(recorded, record_fake(), near=True) == []
+    assert compare(recorded, record()) == []
 
 
 def changed(entry: Entry) -> Iterator[tuple[str, Entry]]:
@@ -53,5 +51,5 @@ def flip(value: Any) -> Any:
 def test_whatever_changes_in_a_reply_is_told(recorded: list[Entry]) -> None:
     for entry in recorded:
         for says, found in changed(entry):
-            (difference,) = compare([entry], [found], near=True)
+            (difference,) = compare([entry], [found])
             assert difference.startswith(f"{entry['name']}: {says}"), difference

@@ -1,28 +1,34 @@
 """`headscope encode` killed 200 times, on full and read-only disks, and beside what is not its own.
 
-Run: python -m trials.file_faults [--short] [--only kills disk contention foreign] [--json FILE]
-
 The engine answers from a hash, so that what takes time is the files. A finished output is held
 against that of an undisturbed run; a folder that has to stay as it is, by a listing with the
-inode and SHA-256 of each file. `trials.files` kills the command with a real engine.
+inode and SHA-256 of each file. `trials.files` kills the command with a real engine. The command
+runs in processes that are forked from one that has imported everything.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import socket
+import stat
+import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from service.cli import main
 from service.files.work import tidy
-from trials.encoding import Encoding, Listing, listing, mount, seconds_of, small_disk
-from trials.gates import Gate, Scale, at_least, exactly, main
+from trials.gates import Gate, Scale, at_least, exactly
 from trials.oracle import WORDS, artifact
 
 OUTPUTS = (
@@ -38,6 +44,92 @@ OUTPUTS = (
 TEXTS, MAPPED_TEXTS, SEED = 600, 60, 0
 """Texts of a run; of one that takes the maps of every head, which are slow to make up."""
 DISK_BYTES = 64 * 2**20
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    ["trials.file_faults", "service.files.run", "service.files.parquet", "service.models.start"]
+)
+HANG_SECONDS = 120.0
+
+
+class Encoding:
+    """Run of the command, with an engine that answers from a hash."""
+
+    def __init__(self, arguments: Sequence[str], said: Path) -> None:
+        """Start the run; its standard error goes to the file `said`."""
+        self._said = said
+        self._process: BaseProcess = _CONTEXT.Process(target=_run, args=[[*arguments], said])
+        self._process.start()
+
+    def ended(self) -> tuple[int, list[str]]:
+        """Wait for the end; returns the exit code, and the lines of what went wrong."""
+        self._process.join(HANG_SECONDS)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+        said = self._said.read_text(encoding="utf-8")
+        self._said.unlink()
+        lines = [line for line in said.splitlines() if line.strip()]
+        return self._process.exitcode or 0, lines
+
+    def killed(self, after_seconds: float) -> bool:
+        """Kill the run after some seconds; returns whether it still ran."""
+        self._process.join(after_seconds)
+        running = self._process.exitcode is None
+        if running:
+            self._process.kill()
+            self._process.join()
+            self._said.unlink(missing_ok=True)
+        return running
+
+
+def _run(arguments: list[str], said: Path) -> None:
+    os.environ["HEADSCOPE_ENGINE"] = "fake"
+    with said.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    sys.exit(main(arguments))
+
+
+Listing = dict[str, tuple[str, int, str]]
+
+
+def listing(folder: Path) -> Listing:
+    """Return what each thing below a folder is, its inode, and its SHA-256 or its link's target."""
+    return {str(path.relative_to(folder)): _described(path) for path in folder.rglob("*")}
+
+
+def _described(path: Path) -> tuple[str, int, str]:
+    found = path.lstat()
+    content = ""
+    if stat.S_ISLNK(found.st_mode):
+        content = str(path.readlink())
+    elif stat.S_ISREG(found.st_mode):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    return stat.filemode(found.st_mode), found.st_ino, content
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[str]:
+    """Mount a file system of some size at a folder.
+
+    Yields:
+        Why it cannot be mounted here; empty where it is.
+
+    """
+    mounted = mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder))
+    try:
+        yield mounted
+    finally:
+        if not mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+
+
+def mount(*arguments: str) -> str:
+    """Run mount; returns why it failed, or nothing."""
+    try:
+        done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        return str(error)
+    return done.stderr.strip() or "mount failed" if done.returncode else ""
 
 
 class Bench:
@@ -45,7 +137,6 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.chance = folder, random.Random(SEED)
-        self.said = folder / "said"
         self.source, self.mapped = folder / "texts.jsonl", folder / "few.jsonl"
         self.work = folder / "work"
         self.work.mkdir()
@@ -55,26 +146,35 @@ class Bench:
         self.mapped.write_text("".join(lines[:MAPPED_TEXTS]), encoding="utf-8")
         self.seconds: dict[str, float] = {}
 
-    def arguments(self, kind: str, out: Path) -> list[str]:
-        """The command line of a run."""
+    def start(self, kind: str, out: Path, *more: str) -> Encoding:
+        """Start a run that writes `out`."""
         model = ["--artifact", str(artifact().folder), "--device", "cpu"]
         wanted = ["--outputs", kind, "--max-batch-tokens", "16"]
         source = self.mapped if kind in ("stats", "importance") else self.source
-        return ["encode", str(source), "--out", str(out), *wanted, *model]
-
-    def start(self, kind: str, out: Path, *more: str) -> Encoding:
-        """Start a run that writes `out`."""
         said = self.folder / f"said-{self.chance.getrandbits(64):x}"
-        return Encoding([*self.arguments(kind, out), *more], said)
+        return Encoding(["encode", str(source), "--out", str(out), *wanted, *model, *more], said)
 
     def whole(self, kind: str, suffix: str) -> bytes:
-        """The output of an undisturbed run, whose time is noted."""
+        """Return the output of an undisturbed run, whose time is noted."""
         out = self.folder / f"whole-{kind}{suffix}"
         if not out.exists():
-            seconds_of(self.arguments(kind, out), self.said)  # what the first run has to load
-            out.unlink()
-            self.seconds[out.name] = seconds_of(self.arguments(kind, out), self.said)
+            for _ in range(2):  # the first run has more to load
+                out.unlink(missing_ok=True)
+                began = time.monotonic()
+                self.finish(kind, out)
+                self.seconds[out.name] = time.monotonic() - began
         return out.read_bytes()
+
+    def finish(self, kind: str, out: Path) -> None:
+        """Run the command to its end.
+
+        Raises:
+            RuntimeError: it failed.
+
+        """
+        code, said = self.start(kind, out).ended()
+        if code:
+            raise RuntimeError(f"headscope encode failed: {said}")
 
     def clear(self) -> None:
         """Empty the folder of the outputs."""
@@ -82,7 +182,7 @@ class Bench:
         self.work.mkdir()
 
     def moment(self, kind: str, suffix: str) -> float:
-        """A random moment of a run."""
+        """Return a random moment of a run."""
         self.whole(kind, suffix)
         return self.chance.uniform(0, self.seconds[f"whole-{kind}{suffix}"])
 
@@ -111,7 +211,7 @@ def socket_at(path: Path) -> None:
         os.chdir(before)
 
 
-def kills(scale: Scale) -> list[Gate]:
+def small_kills(scale: Scale) -> list[Gate]:
     """Killed at random moments until it is done: the bytes of an undisturbed run, nothing left."""
     ended, hits, wrong, touched = Counter[str](), 0, 0, 0
     each = scale.of(200, 8) // len(OUTPUTS)
@@ -145,13 +245,7 @@ def kills(scale: Scale) -> list[Gate]:
     ]
 
 
-def _finish(bench: Bench, kind: str, out: Path) -> None:
-    code, said = bench.start(kind, out).ended()
-    if code:
-        raise RuntimeError(f"it does not go on: {said}")
-
-
-def disk(scale: Scale) -> list[Gate]:
+def full_disk(scale: Scale) -> list[Gate]:
     """On a disk that is full, or turns read-only: one line, and it goes on once there is room."""
     stopped, lines, wrong = Counter[int](), Counter[int](), 0
     with tempfile.TemporaryDirectory() as name:
@@ -179,7 +273,7 @@ def disk(scale: Scale) -> list[Gate]:
                     mount("-o", "remount,rw", str(bench.work))
                     ballast.unlink(missing_ok=True)
                     if not out.exists():
-                        _finish(bench, kind, out)
+                        bench.finish(kind, out)
                     wrong += out.read_bytes() != whole
                     out.unlink()
                     wrong += listing(bench.work) != before
@@ -289,7 +383,3 @@ def _placed(bench: Bench, kind: str, out: Path, thing: str, place: str) -> Listi
     path.unlink(missing_ok=True)
     THINGS[thing](path)
     return listing(bench.work)
-
-
-if __name__ == "__main__":
-    main(__doc__, kills=kills, disk=disk, contention=contention, foreign=foreign)

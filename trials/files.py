@@ -1,7 +1,5 @@
 """`headscope encode` over many texts: killed and begun again, its memory, and its rate.
 
-Run: python -m trials.files [--short] [--only kills rate] [--json FILE]
-
 Held against an undisturbed run of the same command, against a run of a hundredth of the texts, and
 against the same texts in this process without files, in turn. An hour at full scale on two cores.
 """
@@ -26,7 +24,7 @@ from service.engines.onnx import OnnxEngine
 from service.files.options import Encoding, FileOptions
 from service.files.run import run
 from service.settings import Settings
-from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from trials.gates import Gate, Scale, at_least, at_most, exactly
 
 KILLS, SEED = 3, 0
 MOST_MEMORY, LEAST_RATE = 1.15, 0.95
@@ -79,7 +77,7 @@ class Run:
         return running
 
 
-def kills(scale: Scale) -> list[Gate]:
+def file_kills(scale: Scale) -> list[Gate]:
     """Killed at random moments, it gives the bytes of an undisturbed run; memory is constant."""
     artifact, chance = default_artifact(), random.Random(SEED)
     with tempfile.TemporaryDirectory() as name:
@@ -109,7 +107,7 @@ def kills(scale: Scale) -> list[Gate]:
     ]
 
 
-def rate(scale: Scale) -> list[Gate]:
+def file_rate(scale: Scale) -> list[Gate]:
     """Compare the command's rate without its start to the rate of the same texts without files."""
     artifact = default_artifact()
     plain, engine = InProcess(artifact.folder), OnnxEngine(artifact, "cpu")
@@ -133,7 +131,3 @@ def rate(scale: Scale) -> list[Gate]:
             print(f"in process, from files: {rates}", file=sys.stderr)
     found = statistics.median(ratios)
     return [at_least("rate over that in process", LEAST_RATE / scale.slack, found)]
-
-
-if __name__ == "__main__":
-    main(__doc__, kills=kills, rate=rate)

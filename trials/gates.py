@@ -1,15 +1,12 @@
-"""Gates of trials: bounds that must hold, their table, and the command line of a trial."""
+"""Gates of trials: bounds that must hold, and their table."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
+from typing import Any
 
 
 class Scale(Enum):
@@ -38,7 +35,7 @@ class Gate:
     passed: bool
 
 
-Trial = Callable[[Scale], list[Gate]]
+Trial = Callable[[Scale], Coroutine[Any, Any, list[Gate]] | list[Gate]]
 
 
 def at_least(name: str, least: float, found: float, unit: str = "") -> Gate:
@@ -47,12 +44,8 @@ def at_least(name: str, least: float, found: float, unit: str = "") -> Gate:
 
 def at_most(name: str, most: float, found: float, unit: str = "") -> Gate:
     """Return the gate of an upper bound; an infinite value never passes."""
-    return Gate(
-        name,
-        f"≤ {_shown(most)}{unit}",
-        f"{_shown(found)}{unit}",
-        found <= most and math.isfinite(found),
-    )
+    passed = found <= most and math.isfinite(found)
+    return Gate(name, f"≤ {_shown(most)}{unit}", f"{_shown(found)}{unit}", passed)
 
 
 def exactly(name: str, expected: object, found: object) -> Gate:
@@ -64,28 +57,6 @@ def table(gates: Sequence[Gate]) -> str:
     rows = ["| gate | must | found | passed |", "|---|---|---|---|"]
     rows += [f"| {g.name} | {g.must} | {g.found} | {'yes' if g.passed else 'NO'} |" for g in gates]
     return "\n".join(rows)
-
-
-def main(description: str | None, **trials: Trial) -> None:
-    """Run trials from the command line: print their gates, and exit with 1 if any fails."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--short", action="store_true", help="run at the scale of the tests")
-    parser.add_argument("--json", type=Path, help="file for the gates")
-    if len(trials) > 1:
-        parser.add_argument("--only", nargs="+", choices=trials, default=list(trials))
-    options = parser.parse_args()
-    scale = Scale.SHORT if options.short else Scale.FULL
-    gates = []
-    for name in getattr(options, "only", trials):
-        gates_of_trial = trials[name](scale)
-        print(f"\n{name}\n\n{table(gates_of_trial)}", flush=True)
-        gates += gates_of_trial
-    if options.json:
-        content = {"scale": scale.value, "gates": [asdict(gate) for gate in gates]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    sys.exit(not all(gate.passed for gate in gates))
 
 
 def _shown(value: float) -> str:

@@ -7,19 +7,17 @@ import contextlib
 import os
 import resource
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
-from testing.client import Lost, request
+from testing.client import Lost, ask, request
 from testing.haproxy import Balancer
 from testing.process import Service
-from trials import oracle
-from trials.faults import TRIGGERS
-from trials.memory_group import Group
-from trials.prometheus import KEY, SCRAPE_SECONDS, asked
-from trials.stalls import BINARY, REPLY, stall
+from trials.faults import REPLY, TRIGGERS, stall
+from trials.prometheus import KEY, SCRAPE_SECONDS
+from trials.servers import BINARY
 
 Incident = Callable[[Service, Path], contextlib.AbstractAsyncContextManager[None]]
 """Function of a service and its artifact's folder; its context lasts as long as the incident."""
@@ -34,13 +32,13 @@ async def asking(
     service: Service,
     body: object,
     path: str = "/encode",
-    headers: dict[str, str] = KEY,
+    headers: Mapping[str, str] = KEY,
     pause: float = 0.05,
 ) -> None:
     """Send one request after another without end, and ignore replies and lost connections."""
     while True:
         with contextlib.suppress(OSError, Lost):
-            await asked(service.port, path, body, headers)
+            await ask(service.port, path, body, **headers)
         await asyncio.sleep(pause)
 
 
@@ -73,20 +71,16 @@ def without_encode(service: Service) -> contextlib.AbstractAsyncContextManager[N
     return meanwhile(asking(service, {"inputs": "a river", "layers": [0]}, "/attention"))
 
 
-def clients(count: int, body: object, headers: dict[str, str] = KEY) -> Incident:
-    """Return the incident of `count` clients that all send the same request."""
+def sending(
+    *bodies: object,
+    path: str = "/encode",
+    headers: Mapping[str, str] = KEY,
+    pause: float = 0.05,
+) -> Incident:
+    """Return the incident of a client of each body, which sends it again and again."""
 
     def incident(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
-        return meanwhile(*(asking(service, body, headers=headers) for _ in range(count)))
-
-    return incident
-
-
-def triggered(word: str, pause: float = 0.5) -> Incident:
-    """Return the incident of a client whose text has a word that triggers a fault."""
-
-    def incident(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
-        return meanwhile(asking(service, {"inputs": f"a {word}"}, pause=pause))
+        return meanwhile(*(asking(service, body, path, headers, pause) for body in bodies))
 
     return incident
 
@@ -108,7 +102,7 @@ def without_graphs(folder: Path) -> Iterator[None]:
 async def engine_lost(service: Service, folder: Path) -> AsyncIterator[None]:
     """Let a batch hang, while no engine can be started in place of the hanging engine."""
     with without_graphs(folder):
-        async with triggered(TRIGGERS["hang"])(service, folder):
+        async with sending({"inputs": f"a {TRIGGERS['hang']}"}, pause=0.5)(service, folder):
             yield
 
 
@@ -121,14 +115,14 @@ async def worker_lost(service: Service, folder: Path) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def engine_killed(service: Service, _: Path) -> AsyncIterator[None]:
+async def engine_killed(service: Service, folder: Path) -> AsyncIterator[None]:
     """Kill the workers' PyTorch engines, then send requests to them."""
     body = {"inputs": "a", "backend": "torch"}
-    await asked(service.port, "/encode", body, KEY)
+    await ask(service.port, "/encode", body, **KEY)
     for worker in service.children:
         for child in worker.children():
             child.kill()
-    async with meanwhile(*(asking(service, body) for _ in range(4))):
+    async with sending(*[body] * 4)(service, folder):
         yield
 
 
@@ -214,26 +208,6 @@ def impatient(service: Service, _: Path) -> contextlib.AbstractAsyncContextManag
                 await asyncio.sleep(0.05)
 
     return meanwhile(*(leaving() for _ in range(4)))
-
-
-def nearly_full(group: Group) -> Incident:
-    """Return the incident of a memory limit only a fifteenth above the group's usage."""
-
-    @contextlib.asynccontextmanager
-    async def incident(_service: Service, _folder: Path) -> AsyncIterator[None]:
-        group.leave(1 / 15)
-        try:
-            yield
-        finally:
-            group.free()
-
-    return incident
-
-
-def faults(word: str) -> dict[int, str]:
-    """Return the fault that a trigger word causes in a `TrialEngine`, by token id."""
-    (fault,) = (fault for fault, trigger in TRIGGERS.items() if trigger == word)
-    return {oracle.token_id(word): fault}
 
 
 @contextlib.asynccontextmanager

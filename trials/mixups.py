@@ -1,28 +1,35 @@
-"""Requests of every shape over many connections at once, each of which must get its own reply.
+"""Texts at once, of which each must get its own reply, by the model that it names.
 
-The stub answers from a hash of a text's own tokens, so that the exact reply is known.
+Stubs answer from a hash of a text's own tokens, so that the exact reply is known. With the real
+encoder, results of texts in random batches are held against the same texts alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import orjson
+from safetensors.numpy import load
 
-from testing.client import Connection, Lost, request
+from benchmarks.harness.texts import read_workload
+from testing.client import Connection, Lost, Reply, ask, request
 from trials import oracle
-from trials.gates import Gate, Scale, exactly, main
-from trials.servers import stub
+from trials.gates import Gate, Scale, at_least, at_most, exactly
+from trials.servers import BINARY, Service, serve, stub
 
 CONNECTIONS, SEED, TEXTS = 64, 2, 500
 LENGTHS = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
 SIZES = [1, 1, 1, 1, 2, 3, 5, 8]
+MODELS = {"narrow": 24, "org/wide": 96, "widest": 384}
+"""Hidden sizes of several models by name; requests without a name get the first."""
+UNKNOWN = "no such model"
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Asked:
     normalize: bool
     dimensions: int
     with_tokens: bool
+    model: str | None
 
     def content(self) -> bytes:
         """Return the request's bytes; a single text is sometimes a string instead of a list."""
@@ -47,10 +55,43 @@ class Asked:
             "normalize": self.normalize,
             "dimensions": self.dimensions,
         }
-        return request("/encode", body)
+        return request("/encode", body if self.model is None else {**body, "model": self.model})
+
+    def outcome(self, reply: Reply, models: Mapping[str, int]) -> str:
+        """Return `right` for exactly the requested results, text by text."""
+        if self.model == UNKNOWN:
+            listed = all(name in reply.body.decode() for name in models)
+            return "unknown" if reply.status == 404 and listed else "unknown, but not refused"
+        if reply.status != 200:
+            return "refused"
+        body, size = orjson.loads(reply.body), 384
+        if models:
+            name = self.model or next(iter(models))
+            size = models[name]
+            if not body["model"] == reply.header("x-model") == name:
+                return "mixed up"
+        results = body["results"]
+        right = len(results) == len(self.texts) and all(
+            map(self._is_right, self.texts, results, itertools.repeat(size))
+        )
+        return "right" if right else "mixed up"
+
+    def _is_right(self, text: str, result: dict[str, Any], hidden_size: int) -> bool:
+        if result["token_ids"] != oracle.tokens_of(text).input_ids.tolist():
+            return False
+        if self.with_tokens:
+            vectors = np.array(result["embeddings"], np.float32)
+            if not np.array_equal(vectors, oracle.hidden(text, self.layer, hidden_size)):
+                return False
+        expected = oracle.pooled(
+            *(text, self.layer, self.mode, self.dimensions),
+            normalize=self.normalize,
+            hidden_size=hidden_size,
+        )
+        return np.array_equal(np.array(result["pooled"], np.float32), expected)
 
 
-def requests(generator: random.Random) -> Iterator[Asked]:
+def requests(generator: random.Random, names: Sequence[str | None]) -> Iterator[Asked]:
     """Yield random requests without end."""
     pool = [oracle.words(generator, generator.choice(LENGTHS)) for _ in range(TEXTS)]
     while True:
@@ -62,73 +103,155 @@ def requests(generator: random.Random) -> Iterator[Asked]:
             generator.random() < 0.5,
             generator.choice((1, 4, 16)),
             len(texts) == 1 and len(texts[0]) < 20 and generator.random() < 0.1,
+            generator.choice(names),
         )
 
 
-def is_right(asked: Asked, body: bytes) -> bool:
-    """Return whether a reply has exactly the requested results, text by text."""
-    results = orjson.loads(body)["results"]
-    return len(results) == len(asked.texts) and all(
-        _is_right(asked, text, result) for text, result in zip(asked.texts, results, strict=True)
-    )
-
-
-def _is_right(asked: Asked, text: str, result: dict[str, Any]) -> bool:
-    if result["token_ids"] != oracle.tokens_of(text).input_ids.tolist():
-        return False
-    if asked.with_tokens:
-        vectors = np.array(result["embeddings"], np.float32)
-        if not np.array_equal(vectors, oracle.hidden(text, asked.layer)):
-            return False
-    pooled = np.array(result["pooled"], np.float32)
-    expected = oracle.pooled(
-        text, asked.layer, asked.mode, asked.dimensions, normalize=asked.normalize
-    )
-    return np.array_equal(pooled, expected)
-
-
-async def trial(scale: Scale) -> list[Gate]:
+async def at_once(service: Service, count: int, models: Mapping[str, int]) -> Counter[str]:
     """Run clients that each send the next request as soon as they have a reply."""
+    outcomes, todo = Counter[str](), iter(range(count))
+    names = [*models, *models, None, UNKNOWN] if models else [None]
+    source = requests(random.Random(SEED), names)
+
+    async def client() -> None:
+        connection = await Connection.to(service.port)
+        for _ in todo:
+            asked = next(source)
+            try:
+                reply = await connection.ask(asked.content())
+            except Lost:
+                outcomes["lost"] += 1
+                connection = await Connection.to(service.port)
+            else:
+                outcomes[asked.outcome(reply, models)] += 1
+        outcomes["surplus"] += connection.surplus
+        connection.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONNECTIONS):
+            group.create_task(client())
+    return outcomes
+
+
+async def mixups(scale: Scale) -> list[Gate]:
+    """Send requests of every shape to one model."""
     count = scale.of(200_000, 600)
-    source, outcomes = requests(random.Random(SEED)), Counter[str]()
-    todo = iter(range(count))
     async with stub(max_batch_tokens=128) as service:
-
-        async def client() -> None:
-            connection = await Connection.to(service.port)
-            for _ in todo:
-                asked = next(source)
-                try:
-                    reply = await connection.ask(asked.content())
-                except Lost:
-                    outcomes["lost"] += 1
-                    connection = await Connection.to(service.port)
-                    continue
-                if reply.status != 200:
-                    outcomes["refused"] += 1
-                else:
-                    outcomes["right" if is_right(asked, reply.body) else "mixed up"] += 1
-            outcomes["surplus"] += connection.surplus
-            connection.close()
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CONNECTIONS):
-                group.create_task(client())
-        batches, texts = (await service.counts())["batches"], (await service.counts())["texts"]
+        outcomes = await at_once(service, count, {})
+        counts = await service.counts()
+    batches, texts = counts["batches"], counts["texts"]
     return [
         exactly("replies that are right", count, outcomes["right"]),
-        exactly("mixed up", 0, outcomes["mixed up"]),
-        exactly("lost", 0, outcomes["lost"]),
-        exactly("refused", 0, outcomes["refused"]),
+        *(exactly(name, 0, outcomes[name]) for name in ("mixed up", "lost", "refused")),
         exactly("bytes beyond one reply each", 0, outcomes["surplus"]),
         Gate("texts a batch", "> 1", f"{texts / batches:.1f}", texts > batches),
     ]
 
 
-def run(scale: Scale) -> list[Gate]:
-    """Return the gates of concurrency, with the stub."""
-    return asyncio.run(trial(scale))
+async def models(scale: Scale) -> list[Gate]:
+    """Send requests to several models, each with vectors of its own size."""
+    count = scale.of(100_000, 400)
+    async with stub(models=MODELS, max_batch_tokens=128) as service:
+        outcomes = await at_once(service, count, MODELS)
+    unknown = outcomes["unknown"]
+    return [
+        exactly("replies of the model that was named", count - unknown, outcomes["right"]),
+        at_least("unknown names answered with the known names", 1, unknown),
+        exactly(
+            "otherwise", set(), {name for name, n in outcomes.items() if n} - {"right", "unknown"}
+        ),
+    ]
 
 
-if __name__ == "__main__":
-    main(__doc__, mixups=run)
+MOST_TEXTS, CLIENTS = 8, 16
+MAPS = {"layers": [0, -1], "heads": [0, 5, 11]}
+Seen = dict[str, np.ndarray]
+"""Tensors of one text by name: `[S]`, `[S, H]`, `[H]`, `[layers, heads, S, S]`."""
+
+
+@dataclass
+class Found:
+    """Largest differences so far, and numbers of compared texts."""
+
+    texts: int = 0
+    maps: int = 0
+    out_of_order: int = 0
+    differences: dict[str, float] = field(default_factory=dict)
+
+    def compare(self, alone: Seen, seen: Seen) -> None:
+        """Compare a text's tensors with the same text's alone."""
+        if any(alone[name].shape != tensor.shape for name, tensor in seen.items()) or (
+            "token_ids" in seen and not np.array_equal(alone["token_ids"], seen["token_ids"])
+        ):
+            self.out_of_order += 1
+            return
+        for name, tensor in seen.items():
+            self._keep(name, tensor - alone[name])
+        if "attention" in seen:
+            self.maps += 1
+            self._keep("rows", seen["attention"].sum(axis=-1) - 1)
+        else:
+            self.texts += 1
+
+    def _keep(self, name: str, differences: np.ndarray) -> None:
+        """Keep the largest absolute difference; infinite if any is not finite."""
+        largest = float(np.abs(differences).max())
+        largest = largest if np.isfinite(largest) else float("inf")
+        self.differences[name] = max(self.differences.get(name, 0.0), largest)
+
+
+async def tensors(service: Service, path: str, texts: Sequence[str]) -> list[Seen]:
+    """Return the tensors of each text in a binary reply."""
+    options: dict[str, object] = {} if path == "/encode" else MAPS
+    body = {"inputs": texts, "truncate": True, **options}
+    while (reply := await ask(service.port, path, body, **BINARY)).status == 429:
+        await asyncio.sleep(0.1)  # a busy machine computes less than the clients ask for
+    if reply.status != 200:
+        raise RuntimeError(f"{path} answered {reply.status}")
+    found = load(reply.body)
+    if path == "/attention":
+        return [{"attention": found[f"attention.{index}"]} for index in range(len(texts))]
+    rows = itertools.pairwise(found["cu_seqlens"].tolist())
+    return [
+        {"pooled": pooled, **{name: found[name][a:b] for name in ("token_ids", "embeddings")}}
+        for pooled, (a, b) in zip(found["pooled"], rows, strict=True)
+    ]
+
+
+async def batching(scale: Scale) -> list[Gate]:
+    """Encode texts alone, then single or in lists while other clients request other texts."""
+    count, generator = scale.of(20_000, 60), random.Random(SEED)
+    texts = read_workload(None, scale.of(1_000, 15))
+    found = Found()
+    async with serve() as service:
+        paths = "/encode", "/attention"
+        alone = [
+            {
+                **(await tensors(service, paths[0], [text]))[0],
+                **(await tensors(service, paths[1], [text]))[0],
+            }
+            for text in texts
+        ]
+
+        async def client() -> None:
+            while found.texts < count:
+                chosen = generator.choices(range(len(texts)), k=generator.randint(1, MOST_TEXTS))
+                for path in paths if generator.random() < 0.1 else paths[:1]:
+                    results = await tensors(service, path, [texts[i] for i in chosen])
+                    for i, seen in zip(chosen, results, strict=True):
+                        found.compare(alone[i], seen)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CLIENTS):
+                group.create_task(client())
+    largest = found.differences
+    vectors = max(largest["embeddings"], largest["pooled"])
+    return [
+        at_least("texts in random batches", count, found.texts),
+        at_most("largest difference to the text alone", 1e-5, vectors),
+        exactly("out of order", 0, found.out_of_order),
+        at_most(f"attention rows from 1 ({found.maps} texts)", 1e-4, largest.get("rows", 0.0)),
+        at_most(
+            "largest difference of a weight to the text alone", 1e-5, largest.get("attention", 0.0)
+        ),
+    ]

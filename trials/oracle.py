@@ -50,9 +50,9 @@ def tokenizer() -> TextTokenizer:
 
 
 @functools.cache
-def engine() -> FakeEngine:
-    """Return an engine that computes the same vectors as a stub's engine."""
-    return FakeEngine(artifact().manifest.config)
+def engine(hidden_size: int) -> FakeEngine:
+    """Return an engine that computes the same vectors as the engine of a stub of that size."""
+    return FakeEngine(sized(artifact(), "", hidden_size).manifest.config)
 
 
 @functools.cache
@@ -74,19 +74,22 @@ def words(generator: random.Random, count: int) -> str:
 
 
 @functools.lru_cache(100_000)
-def pooled(text: str, layer: int, mode: Any, dimensions: int, *, normalize: bool) -> Floats:
+def pooled(
+    text: str, layer: int, mode: Any, dimensions: int, *, normalize: bool, hidden_size: int = 384
+) -> Floats:
     """Return the vector with which a stub must answer `POST /encode` of a text."""
     seen = tokens_of(text)
     task = TextTask(seen.input_ids, seen.segment_ids, pooling=Pooling(layer, mode))
-    vector = engine().expected(task).pooled
+    vector = engine(hidden_size).expected(task).pooled
     assert vector is not None
     cut = vector[:dimensions]
     return l2_normalize(cut) if normalize else cut
 
 
 @functools.lru_cache(100_000)
-def hidden(text: str, layer: int) -> Floats:
+def hidden(text: str, layer: int, hidden_size: int) -> Floats:
     """Return the token vectors `[S, H]` with which a stub must answer `POST /encode` of a text."""
     seen = tokens_of(text)
-    (states,) = engine().expected(TextTask(seen.input_ids, seen.segment_ids, (layer,))).hidden
+    task = TextTask(seen.input_ids, seen.segment_ids, (layer,))
+    (states,) = engine(hidden_size).expected(task).hidden
     return states

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from testing import process
-from testing.client import Connection, Reply, request
+from testing.client import ask
 from testing.process import free_port
 from testing.promtool import MISSING, found
 
@@ -39,14 +39,6 @@ def faster(text: str) -> str:
         return f"{int(number) * _MILLISECONDS[unit] // SPEED}ms"
 
     return _TIME.sub(scaled, text)
-
-
-async def asked(
-    port: int, path: str, body: object = None, headers: dict[str, str] | None = None
-) -> Reply:
-    """Return the reply to one request over a connection of its own."""
-    async with await Connection.to(port) as connection:
-        return await connection.ask(request(path, body, headers))
 
 
 class Prometheus(process.Service):
@@ -114,7 +106,7 @@ class Target:
 
     async def firing(self) -> set[str]:
         """Return the names of the alerts that fire now."""
-        alerts = (await asked(self.prometheus.port, "/api/v1/alerts")).json()["data"]["alerts"]
+        alerts = (await ask(self.prometheus.port, "/api/v1/alerts")).json()["data"]["alerts"]
         return {
             one["labels"]["alertname"]
             for one in alerts
@@ -124,7 +116,7 @@ class Target:
     async def value(self, metric: str) -> float:
         """Return the sum of a metric; 0 without samples."""
         path = f'/api/v1/query?query=sum({metric}{{instance="{self.instance}"}})'
-        result = (await asked(self.prometheus.port, path)).json()["data"]["result"]
+        result = (await ask(self.prometheus.port, path)).json()["data"]["result"]
         return float(result[0]["value"][1]) if result else 0.0
 
     async def fired(self, seconds: float) -> set[str]:

@@ -21,7 +21,7 @@ from service.app import create_app
 from service.cli.serve import open_served
 from testing.client import HANG_SECONDS
 from testing.process import free_port
-from trials.engines import TrialEngine
+from trials.stub import TrialEngine
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE, JOURNAL = "TRIAL_ENGINE", "TRIAL_JOURNAL"

@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from testing import metrics, process
-from testing.client import ask
+from testing.client import Lost, ask
+from testing.load import Job, Result, generate
 from testing.memory import family, family_bytes, forget_peak
 from testing.process import free_port
+from trials.gates import Gate, Scale, at_most, exactly
 from trials.stub import Stub
 
 PATIENT = dict.fromkeys(
@@ -19,6 +25,9 @@ PATIENT = dict.fromkeys(
 )
 """Settings under which no request is refused or cancelled for its waiting time."""
 STUB = (sys.executable, "-m", "trials.stub")
+BINARY = {"accept": "application/vnd.safetensors"}
+SEED = 1
+PROBE_SECONDS = 0.1
 
 
 class Service(process.Service):
@@ -70,14 +79,98 @@ def stub(
     models: dict[str, int] | None = None,
     ready: bool = True,
     command: Sequence[str] = STUB,
+    bytes_per_float: int | None = None,
     **settings: Any,
 ) -> contextlib.AbstractAsyncContextManager[Service]:
     """Run the service with these settings, over a `TrialEngine` for each model."""
     port = free_port()
-    content = Stub(engine=engine or {}, settings={"port": port, **settings}, models=models or {})
+    content = Stub(
+        engine=engine or {},
+        settings={"port": port, **settings},
+        models=models or {},
+        bytes_per_float=bytes_per_float,
+    )
     return _ready(Service(command, port, stdin=content.model_dump_json().encode()), wait=ready)
 
 
 def serve(*flags: str) -> contextlib.AbstractAsyncContextManager[Service]:
     """Run `headscope serve` with these flags."""
     return _ready(Service.of_headscope("--log-level", "error", *flags))
+
+
+@dataclass
+class Probes:
+    """Results of the liveness probes during a load."""
+
+    failed: int = 0
+    latencies_ms: list[float] = field(default_factory=list)
+
+    def gates(self, name: str, longest_ms: float) -> list[Gate]:
+        """Return the gates of failures and of the longest silence."""
+        longest = max(self.latencies_ms)
+        return [
+            exactly(f"{name}liveness probes that failed", 0, self.failed),
+            at_most(f"{name}longest silence of liveness", longest_ms, longest, " ms"),
+        ]
+
+
+@contextlib.asynccontextmanager
+async def probing(service: Service, probes: Probes) -> AsyncIterator[None]:
+    """Probe liveness during the block, each time over a new connection."""
+
+    async def probe() -> None:
+        while True:
+            started = time.perf_counter()
+            try:
+                reply = await ask(service.port, "/health/live")
+                probes.failed += reply.status != 200
+            except (Lost, OSError):
+                probes.failed += 1
+            probes.latencies_ms.append(1000 * (time.perf_counter() - started))
+            await asyncio.sleep(PROBE_SECONDS)
+
+    task = asyncio.create_task(probe())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def p99(latencies_ms: Sequence[float]) -> float:
+    """Return the 99th percentile in ms; infinite without values."""
+    return float(np.percentile(latencies_ms, 99)) if latencies_ms else float("inf")
+
+
+async def load(service: Service, requests: list[tuple[str, object]], **pattern: Any) -> Result:
+    """Send requests by a load generator in a process of its own; `pattern` has fields of `Job`."""
+    return await asyncio.to_thread(generate, Job(service.port, requests, **pattern))
+
+
+CANARY = {"inputs": ["The animal didn't cross the street", "because it was too tired", ""]}
+
+
+@dataclass(frozen=True)
+class Canary:
+    """Replies to one fixed request, and the memory of a service, at a time."""
+
+    service: Service
+    replies: bytes
+    resident_bytes: int
+
+    @classmethod
+    async def of(cls, service: Service) -> Canary:
+        """Send the request to /encode and /attention."""
+        replies = [
+            (await ask(service.port, path, CANARY)).body for path in ("/encode", "/attention")
+        ]
+        return cls(service, b"".join(replies), service.resident_bytes())
+
+    async def gates(self, scale: Scale) -> list[Gate]:
+        """Return the gates of the same replies, byte for byte, and of the growth of memory."""
+        now = await Canary.of(self.service)
+        growth = 100 * (now.resident_bytes / self.resident_bytes - 1)
+        return [
+            exactly("the canary's reply is as before", True, now.replies == self.replies),
+            at_most("growth of memory", scale.of(5, 100), growth, " %"),
+        ]

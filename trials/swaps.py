@@ -1,31 +1,37 @@
-"""Models that are loaded, swapped, unloaded, damaged and too large under 64 connections.
+"""Models that are loaded, swapped, unloaded, damaged, wrong and too large under requests.
 
-Each version of each model has vectors of its own size, so that a reply shows which version computed
-it. A request may be answered by the version that served when it was sent, by the one that served
-when it was answered, or by one between; a reply of any other version is wrong.
+Each version of each model of `swaps` has vectors of its own size, so that a reply shows which
+version computed it. A request may be answered by the version that served when it was sent, by the
+one that served when it was answered, or by one between; a reply of any other version is wrong.
+`loads` has the real engine: memory, time, and versions that are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import json
 import random
 import shutil
+import statistics
 import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
 from benchmarks.harness.service import default_artifact
-from model.artifact.manifest import MANIFEST
-from testing.client import Connection, Lost, Reply, request
-from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from model.artifact.manifest import GOLDEN, MANIFEST
+from testing.client import Connection, Lost, Reply, ask, request
+from testing.clients import Clients
+from trials.gates import Gate, Scale, at_least, at_most, exactly
 from trials.servers import Service, serve
 
 CONNECTIONS, MODELS, VERSIONS, SEED = 64, 5, (1, 2), 11
@@ -73,8 +79,8 @@ class Load:
     seconds: list[tuple[str, float, float]] = field(default_factory=list)
     """Model, time of sending and seconds of each request."""
     stopping: bool = False
-    _vectors: dict[tuple[str, int, str], bytes] = field(default_factory=dict)
-    _fingerprints: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], object] = field(default_factory=dict)
+    """Fingerprint of each version, and vector of each text by it."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -115,50 +121,62 @@ class Load:
         if reply.status != 200:
             return f"status {reply.status}"
         content = reply.json()
-        vector, served = content["results"][0]["pooled"], self.served[name]
+        vector = content["results"][0]["pooled"]
         versions = [v for v in VERSIONS if size_of(int(name[1:]), v) == len(vector)]
         if content["model"] != name or not versions:
             return "another model"
         (version,) = versions
-        if not served.may_answer(version, sent):
+        if not self.served[name].may_answer(version, sent):
             return "another version"
         fingerprint = reply.header("x-model-fingerprint")
-        if self._fingerprints.setdefault((name, version), fingerprint) != fingerprint:
+        if self._known.setdefault((name, version), fingerprint) != fingerprint:
             return "another fingerprint"
-        packed = np.array(vector, np.float32).tobytes()
-        if self._vectors.setdefault((name, version, text), packed) != packed:
+        if self._known.setdefault((name, version, text), vector) != vector:
             return "another vector"
         return "right"
 
 
 @contextlib.contextmanager
-def repository() -> Iterator[Path]:
-    """Yield a repository of all models, for engines that compute nothing."""
+def repository(manifests: dict[str, dict[str, Any]]) -> Iterator[Path]:
+    """Yield a repository of copies of the default artifact, with changes of their manifests.
+
+    Args:
+        manifests: changes of each version's manifest, by its folder; of its config, `config`.
+
+    """
     source = default_artifact().folder
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        for model, version in itertools.product(range(MODELS), VERSIONS):
-            place = root / f"m{model}" / str(version)
-            shutil.copytree(source, place, copy_function=_linked)
-            manifest = json.loads((place / MANIFEST).read_bytes())
-            manifest["config"]["hidden_size"] = size_of(model, version)
-            (place / MANIFEST).unlink()
-            (place / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-        huge = Path(shutil.copytree(place, root / HUGE))
-        manifest["config"]["intermediate_size"] = 10**7
-        (huge / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-        yield root
+    with tempfile.TemporaryDirectory() as name:
+        for place, changes in manifests.items():
+            folder = Path(name) / place
+            shutil.copytree(source, folder, copy_function=_linked)
+            manifest = json.loads((folder / MANIFEST).read_bytes())
+            manifest |= changes | {"config": manifest["config"] | changes.get("config", {})}
+            _replace(folder / MANIFEST, json.dumps(manifest).encode())
+        yield Path(name)
 
 
 def _linked(source: str, target: str) -> None:
     Path(target).hardlink_to(source)
 
 
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file in place of a link, of which the other versions have the same file."""
+    path.unlink()
+    path.write_bytes(content)
+
+
+def sized_versions() -> dict[str, dict[str, Any]]:
+    """Return the manifests of all models, for engines that compute nothing."""
+    places = itertools.product(range(MODELS), VERSIONS)
+    sizes = {f"m{model}/{version}": size_of(model, version) for model, version in places}
+    manifests = {place: {"config": {"hidden_size": size}} for place, size in sizes.items()}
+    return {**manifests, HUGE: {"config": {"intermediate_size": 10**7}}}
+
+
 async def command(port: int, path: str, **parameters: object) -> int:
     """Send a command, and return its status."""
-    content = request(f"/v2/repository/models/{path}", {"parameters": parameters}, ADMIN)
-    async with await Connection.to(port) as connection:
-        return (await connection.ask(content)).status
+    path = f"/v2/repository/models/{path}"
+    return (await ask(port, path, {"parameters": parameters}, **ADMIN)).status
 
 
 async def swap(port: int, load: Load, name: str) -> int:
@@ -177,8 +195,7 @@ async def damaged(port: int, root: Path, name: str, version: int) -> int:
     """Load a version with a damaged file; return the status."""
     graph = next((root / name / str(version)).glob("*.onnx"))
     whole = graph.read_bytes()
-    graph.unlink()  # the other versions are links to the same file
-    graph.write_bytes(whole[:-1])
+    _replace(graph, whole[:-1])
     try:
         return await command(port, f"{name}/load", version=str(version))
     finally:
@@ -197,10 +214,10 @@ async def silence(port: int, stop: asyncio.Event) -> float:
     return longest
 
 
-async def commands(scale: Scale) -> list[Gate]:
+async def swaps(scale: Scale) -> list[Gate]:
     """Swap, unload, damage and load again."""
     rounds, quiet = scale.of(120, 2), scale.of(30, 1)
-    with repository() as root:
+    with repository(sized_versions()) as root:
         flags = ["--engine", "fake", "--models", str(root), "--admin-keys", "admin"]
         async with serve(*flags, "--memory-budget", str(BUDGET_BYTES)) as service:
             load = Load(service.port, {f"m{n}": Served({2}, 2) for n in range(MODELS)})
@@ -212,20 +229,18 @@ async def commands(scale: Scale) -> list[Gate]:
                 changing = time.monotonic()
                 statuses, grown, longest = await _rounds(service, load, root, rounds)
                 ended = time.monotonic()
-    wrong = {name for name in load.outcomes if name != "right"}
-    before, during = load.p99(began, changing), load.p99(changing, ended)
+    ratio = load.p99(changing, ended) / load.p99(began, changing)
+    growth = GROWTH * scale.slack
     return [
-        exactly("outcomes of requests", set(), wrong),
+        exactly("outcomes of requests", {"right"}, set(load.outcomes)),
         at_least("… requests answered", scale.of(100_000, 100), load.outcomes["right"]),
         exactly("unexpected statuses of swaps", set(), statuses["swap"] - {200, BUSY}),
         exactly("… of unloads", set(), statuses["unload"] - {200, BUSY, GONE}),
         exactly("… of loads of a damaged version", set(), statuses["damaged"] - {400, BUSY}),
         exactly("… of loads beyond the memory budget", {507}, statuses["huge"]),
-        at_most("p99 of the untouched model, × before", SLOWER * scale.slack, during / before),
+        at_most("p99 of the untouched model, × before", SLOWER * scale.slack, ratio),
         at_most("longest liveness probe", SILENT_SECONDS * scale.slack, longest, " s"),
-        at_most(
-            "memory after the last tenth of commands, × the first", GROWTH * scale.slack, grown
-        ),
+        at_most("memory after the last tenth of commands, × the first", growth, grown),
     ]
 
 
@@ -251,10 +266,94 @@ async def _rounds(
     return statuses, grown, await probing
 
 
-def run(scale: Scale) -> list[Gate]:
-    """Return the gates of the trial."""
-    return asyncio.run(commands(scale))
+NAME, GOOD, WRONG = "m", ("1", "2"), "3"
+"""Model of `loads`, its versions that work, and the version with wrong golden texts."""
+CLIENTS = 8
+EARLY, WINDOW = 20, 5
+"""Number of loads after which memory may only grow by `GROWTH`, and number of the last loads whose
+median memory counts."""
+FIRST_REPLY_SECONDS = 5.0
+BODY = {"inputs": "people find work", "outputs": ["pooled"], "model": NAME}
 
 
-if __name__ == "__main__":
-    main(__doc__, swaps=run)
+@contextlib.asynccontextmanager
+async def serving_versions() -> AsyncIterator[Service]:
+    """Serve two equal versions of a model, and one with wrong golden texts."""
+    manifests = {f"{NAME}/{one}": {"model": f"{NAME}@{one}"} for one in (*GOOD, WRONG)}
+    with repository(manifests) as root:
+        golden, path = root / NAME / WRONG / GOLDEN, root / NAME / WRONG / MANIFEST
+        tensors = load_file(golden)
+        golden.unlink()
+        save_file({name: _other(tensor) for name, tensor in tensors.items()}, golden)
+        manifest, content = json.loads(path.read_bytes()), golden.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        manifest["files"][GOLDEN].update(sha256=digest, bytes=len(content))
+        path.write_text(json.dumps(manifest), encoding="utf-8")
+        async with serve("--models", str(root), "--admin-keys", "admin") as service:
+            yield service
+
+
+def _other(tensor: np.ndarray) -> np.ndarray:
+    return tensor + np.float32(0.5) if tensor.dtype == np.float32 else tensor
+
+
+def fingerprint(_: int, reply: Reply) -> str:
+    """Return the fingerprint of the model that has answered, or the status of an error."""
+    found = reply.header("x-model-fingerprint")
+    return str(found) if reply.status == 200 else f"status {reply.status}"
+
+
+async def wrong_golden(scale: Scale) -> list[Gate]:
+    """Swap under requests between versions, one of which has wrong golden texts."""
+    refused, swapped = set[int](), set[int]()
+    async with serving_versions() as service:
+        load = Clients(service.port, [request("/encode", BODY)], fingerprint)
+        await command(service.port, f"{NAME}/load", version=GOOD[0])
+        async with load.running(CLIENTS):
+            for number in range(scale.of(10, 1)):
+                refused.add(await command(service.port, f"{NAME}/load", version=WRONG))
+                version = GOOD[(number + 1) % 2]
+                swapped.add(await command(service.port, f"{NAME}/load", version=version))
+                await asyncio.sleep(0.2)
+    failed = {one for one in load.outcomes if one.startswith(("lost", "refused", "status"))}
+    return [
+        exactly("loads of a version with wrong golden texts: statuses", {400}, refused),
+        exactly("… swaps between the others", {200}, swapped),
+        exactly("… requests lost or refused", set(), failed),
+        exactly("… fingerprints of the replies", len(GOOD), len(load.outcomes) - len(failed)),
+    ]
+
+
+async def loads(scale: Scale) -> list[Gate]:
+    """Swap to a wrong version; then load, ask and unload a model again and again."""
+    gates, count = await wrong_golden(scale), scale.of(200, 2)
+    sizes, seconds = list[int](), list[float]()
+    async with serving_versions() as service:
+        for number in range(count):
+            began = time.monotonic()
+            assert await command(service.port, f"{NAME}/load", version=GOOD[number % 2]) == 200
+            assert (await ask(service.port, "/encode", BODY)).status == 200
+            seconds.append(time.monotonic() - began)
+            await command(service.port, f"{NAME}/unload")
+            await _unloaded(service)
+            sizes.append(service.resident_bytes())
+    early, last = (statistics.median(part[-WINDOW:]) for part in (sizes[:EARLY], sizes))
+    name, first = (
+        f"memory without the model after {count} loads, × after {EARLY}",
+        FIRST_REPLY_SECONDS,
+    )
+    reply = statistics.median(seconds)
+    return [
+        *gates,
+        at_most(name, GROWTH * scale.slack, last / early),
+        at_most("from the command to the first reply, median", first * scale.slack, reply, " s"),
+    ]
+
+
+async def _unloaded(service: Service) -> None:
+    """Wait until the service has released all versions."""
+    while True:
+        index = (await ask(service.port, "/v2/repository/index", {}, **ADMIN)).json()
+        if {one["state"] for one in index} == {"UNAVAILABLE"}:
+            return
+        await asyncio.sleep(0.02)

@@ -20,8 +20,7 @@ import numpy as np
 
 from benchmarks.harness.calibrate import Precision
 from testing.blocking import Session
-from testing.generators import check_right, generate
-from testing.load import Job, Result
+from testing.load import Job, Result, check_right, generate
 from testing.process import Service, StartError, clean_environment, free_port
 
 STOP_SECONDS = 20.0

@@ -67,14 +67,12 @@ def test_each_is_answered_or_cut_off_and_nobody_notices(seed: int) -> None:
         service.wait_until_ready()
         before = ask(service.port, "/attention", CANARY)
         assert before.status == 200
-        summary = malformed.run(service.port, 300, seed)
+        outcomes = malformed.run(service.port, 300, seed)
         after = ask(service.port, "/attention", CANARY)
         assert service.ready()
         service.stop()
-    assert not summary.five_hundreds
-    assert not summary.hangs
-    assert not summary.truncated
-    assert summary.closed + summary.statuses.total() == 300
-    assert set(summary.statuses) <= {200, 400, 404, 405, 408, 413, 415, 422, 431}
-    assert {200, 400, 408, 431} <= set(summary.statuses)
+    counts = {outcome: len(sent) for outcome, sent in outcomes.items()}
+    assert sum(counts.values()) == 300
+    assert {*counts} <= {"closed", 200, 400, 404, 405, 408, 413, 415, 422, 431}
+    assert {200, 400, 408, 431} <= {*counts}
     assert after.body == before.body
