@@ -96,7 +96,7 @@ def encode(**options: Any) -> int:
 
 
 def file_options(options: dict[str, Any]) -> FileOptions:
-    """Return the options of the command line as those of a run."""
+    """Return the options of a run from the parameters of the command."""
     own = {name: value for name, value in options.items() if hasattr(Encoding, name)}
     rest = {name: value for name, value in options.items() if name not in own}
     return FileOptions(encoding=Encoding(**own), **rest)

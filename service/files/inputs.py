@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import glob
 import itertools
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.files.options import COLUMNAR, FileOptions, UsageError, reserved_names
-from service.files.parts import create
-from service.files.pictures import PictureFiles, is_of_pictures, state_of_pictures
-from service.files.rows import CsvRecords, InputFailure, JsonLines, Place, Source, TextLines
+from service.files.rows import (
+    CsvRecords,
+    InputFailure,
+    JsonLines,
+    PictureFiles,
+    Place,
+    Row,
+    Source,
+    TextLines,
+    batches,
+    is_of_pictures,
+    state_of_pictures,
+)
 from service.system.distribution import require
 
 if TYPE_CHECKING:
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 PARQUET = ".parquet"
-SCHEMA_ROWS = 1024
 _LINES: dict[str, type[Source]] = {".txt": TextLines, ".jsonl": JsonLines, ".csv": CsvRecords}
 
 
@@ -89,52 +96,38 @@ def find_sources(options: FileOptions, spool: Path) -> list[Source]:
     return sources
 
 
-def spool_stdin(spool: Path) -> None:
-    """Store standard input in a file, so that it can be read several times."""
-    with create(spool) as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-
-
 def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
     """Read all inputs once, to validate them before anything is computed."""
-    schema = _schema() if options.out.suffix == PARQUET else None
+    schema: Schema | None = None
+    if options.out.suffix == PARQUET:
+        from service.files.parquet import Schema
+
+        schema = Schema()
     rows, identity, states = 0, [], []
     for source in sources:
         states.append(source.state())
         identity.append({"name": source.name, "sha256": source.sha256()})
-        rows += _read(source, schema, stop=options.on_error == "stop")
+        for batch in batches(source.rows()):
+            rows += len(batch)
+            _check(source, batch, stop=options.on_error == "stop")
+            if schema:
+                schema.add(source, [row for row in batch if not row.problem])
         if source.pictures:
             identity[-1]["pictures"] = state_of_pictures(source)
     if not rows:
         raise InputFailure("there is nothing to encode: the input has no row")
     if schema:
-        _try(schema, sources)
+        schema.try_columns(sources)
     if options.out.suffix == ".jsonl":
         for source in sources:
             source.check_json()
     return Survey(sources, rows, identity, states, schema)
 
 
-def _try(schema: Schema, sources: Sequence[Source]) -> None:
-    """Raise InputFailure if the columns of a Parquet output cannot hold every row."""
-    schema.try_file()
-    for source in sources if schema.widened else ():
-        rows = (row for row in source.rows() if not row.problem)
-        while batch := list(itertools.islice(rows, SCHEMA_ROWS)):
-            schema.try_rows(source, batch)
-
-
-def _read(source: Source, schema: Schema | None, *, stop: bool) -> int:
-    """Count the rows of a source, and add their columns to the schema."""
-    rows, total = source.rows(), 0
-    while batch := list(itertools.islice(rows, SCHEMA_ROWS)):
-        total += len(batch)
-        for row in batch:
-            if row.problem and stop:
-                raise bad_row(source.where(row.number), row.problem)
-        if schema:
-            schema.add(source, [row for row in batch if not row.problem])
-    return total
+def _check(source: Source, rows: Sequence[Row], *, stop: bool) -> None:
+    for row in rows if stop else ():
+        if row.problem:
+            raise bad_row(source.where(row.number), row.problem)
 
 
 def bad_row(where: str, problem: str) -> InputFailure:
@@ -164,9 +157,3 @@ def _kind(path: Path) -> type[Source]:
         return ParquetRows
     known = ", ".join((*_LINES, PARQUET))
     raise UsageError(f"{path}: its ending must be one of {known}, or a picture's")
-
-
-def _schema() -> Schema:
-    from service.files.parquet import Schema
-
-    return Schema()

@@ -2,181 +2,65 @@
 
 A window always has the same batches, so that its numbers are reproducible.
 
-Notation: S tokens of one text, H hidden size, L layers, N heads.
+Notation: S tokens of one text, H hidden size, L layers, N heads, n chunks of a text, D features of
+a vector.
 """
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from model.artifact.manifest import TOKENIZER, Artifact
-from service.errors import InputTooLong, Unprocessable
-from service.files.options import PICTURE, Encoding, Refused, UsageError
-from service.files.pictures import read_picture
-from service.files.text_arrays import ChunksPlan, FilePlan, VectorsPlan, plan_of
+import numpy as np
+
+from model.artifact.manifest import TOKENIZER, Artifact, Manifest
+from model.artifact.vectors import TextVectors
+from model.numerics.late_interaction import ROLES
+from model.numerics.quantization import FLOAT32
+from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
+from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.errors import InputTooLong, NoTaskHead, NotExported, Unprocessable
+from service.files.options import (
+    PICTURE,
+    Encoding,
+    Outcome,
+    Pending,
+    Refused,
+    TextArrays,
+    UsageError,
+    batches_by_length,
+    in_flags,
+)
+from service.files.rows import read_picture
+from service.health.golden import GoldenCheck
+from service.inference.attention.statistics import STATISTICS, shift, statistics
+from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
+from service.inference.encoding import EncodeOptions
+from service.inference.fingerprint import fingerprint_of
+from service.inference.long_texts import Window, store, windows_of
+from service.inference.outputs import field
+from service.inference.outputs.chunks import chunks_of
+from service.inference.outputs.declared import OUTPUTS
+from service.inference.outputs.spans import check_pooling
+from service.inference.outputs.vector_types import quantization_of
+from service.inference.plan import Plan
+from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.models.start import input_limits
+from service.models.start import engine_factories, input_limits, torch_hosts
+from service.scheduler.outputs import check_outputs, requested
 from service.settings import Settings
-from service.system.distribution import require
-
-if TYPE_CHECKING:
-    from service.inference.pictures import PictureReader
-from concurrent.futures import Future
-
-from model.artifact.manifest import Manifest
-from model.artifact.vectors import TextVectors
-from model.runtimes.capabilities import (
-    HeadMaps,
-    HeadOutputs,
-    lacking,
-)
-from service.engines.contract import Engine, Output, Task
-from service.errors import NotExported
-from service.files.options import Kind, Outcome, Pending, batches_by_length
-from service.health.golden import GoldenCheck
-from service.inference.fingerprint import fingerprint_of
-from service.inference.outputs.spans import check_pooling
-from service.inference.timings import NO_WARNINGS, Warnings
-from service.models.start import engine_factories, torch_hosts
-from service.scheduler.outputs import check_outputs
-from service.system.distribution import version
+from service.system.distribution import require, version
 from service.system.resources import lower_priority, tokenize_in_the_calling_thread
 
 SLICE_TEXTS = 64
 """Number of texts tokenised together; if one is rejected, they are tokenised one by one."""
 MOST_THREADS = 4
 """Maximum number of pictures that are decoded at once."""
-
-
-class Reader(ABC):
-    """Reader of the texts or pictures of a window."""
-
-    separator_ids: frozenset[int] = frozenset()
-    """Ids of tokens that end a text."""
-
-    @abstractmethod
-    def read(self, given: Sequence[str]) -> list[Text | Refused]:
-        """Return the tokens of each text, or of the picture at each path."""
-
-    def lacking(self, count: int) -> int:
-        """Return the number of texts, among `count`, that lack a prompt of the model."""
-        del count
-        return 0
-
-    def close(self) -> None:  # noqa: B027 - a tokenizer has no threads
-        """Release resources."""
-
-
-class TextReader(Reader):
-    """Reader of texts."""
-
-    def __init__(self, tokenizer: TextTokenizer, encoding: Encoding) -> None:
-        """Initialise."""
-        self._tokenizer, self._options = tokenizer, _options(tokenizer, encoding)
-        self.separator_ids = frozenset(tokenizer.separator_ids)
-
-    def planned(self, plan: FilePlan, encoding: Encoding, batch_tokens: int) -> FilePlan:
-        """Apply the plan's limit of tokens, and return the plan, of chunks if requested."""
-        self._options = replace(self._options, max_tokens=plan.max_tokens)
-        if encoding.kind != "chunks" or not isinstance(plan, VectorsPlan):
-            return plan
-        return ChunksPlan(
-            plan.manifest,
-            batch_tokens,
-            plan=plan.plan,
-            encoding=encoding,
-            tokenizer=self._tokenizer,
-            options=replace(self._options, windows=False),
-        )
-
-    def read(self, given: Sequence[str]) -> list[Text | Refused]:
-        """Return the tokens of each text, or its rejection."""
-        read = []
-        for first in range(0, len(given), SLICE_TEXTS):
-            read += self._slice(given[first : first + SLICE_TEXTS])
-        return read
-
-    def lacking(self, count: int) -> int:
-        """Return the number of texts if the model names a prompt, and none is given; else 0."""
-        return count if self._tokenizer.lacks_prompt(self._options) else 0
-
-    def _slice(self, texts: Sequence[str]) -> list[Text | Refused]:
-        try:
-            return [*self._tokenizer.tokenize(texts, self._options)]
-        except (InputTooLong, Unprocessable) as error:
-            if len(texts) == 1:
-                return [Refused.of(error)]
-            return [outcome for text in texts for outcome in self._slice([text])]
-
-
-class PictureFileReader(Reader):
-    """Reader of pictures, in several threads."""
-
-    def __init__(self, reader: PictureReader, max_bytes: int, *, first_frame: bool) -> None:
-        self._reader, self._max_bytes, self._first_frame = reader, max_bytes, first_frame
-        self._threads = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "pictures")
-
-    def read(self, given: Sequence[str]) -> list[Text | Refused]:
-        """Return the tokens of each picture, or its rejection."""
-        return [*self._threads.map(self._one, given)]
-
-    def close(self) -> None:
-        """Drop waiting pictures, and end the threads."""
-        self._threads.shutdown(cancel_futures=True)
-
-    def _one(self, path: str) -> Text | Refused:
-        data = read_picture(path, self._max_bytes)
-        if isinstance(data, Refused):
-            return data
-        try:
-            return self._reader.read(Picture(data, self._first_frame), PICTURE)
-        except Unprocessable as error:
-            return Refused.of(error)
-
-
-def reader_of(artifact: Artifact, settings: Settings, encoding: Encoding) -> Reader:
-    """Return the reader of a model's texts or pictures."""
-    manifest = artifact.manifest
-    if manifest.images is None:
-        limits = input_limits(settings, artifact)
-        tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
-        return TextReader(tokenizer, encoding)
-    encoding.check_for_pictures()
-    require("encoding pictures", "PIL")
-    from service.inference.pictures import PictureReader
-
-    reader = PictureReader(manifest, settings.max_image_pixels)
-    return PictureFileReader(reader, settings.max_image_bytes, first_frame=encoding.first_frame)
-
-
-def _options(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
-    """Return the tokenisation options of the texts."""
-    options = Options(
-        encoding.cuts,
-        encoding.truncation_direction,
-        encoding.prompt_name,
-        encoding.task,
-        naming="the text",
-        windows=encoding.overflow == "windows" or not encoding.late,
-    )
-    try:
-        tokenizer.tokenize([], options)
-    except Unprocessable as error:
-        text = str(error).replace("`task`", "--task").replace("task:", "--task:")
-        text = text.replace("`prompt_name`", "--prompt-name").replace(
-            "prompt_name", "--prompt-name"
-        )
-        raise UsageError(text) from None
-    return options
-
-
 WINDOW_BATCHES = 32
 """Number of batches in a window, at four characters a token: enough to make a short last batch and
 differences of length within batches negligible, few enough that an interruption costs little."""
@@ -185,6 +69,127 @@ TOKENS_WINDOW_BYTES = 48 * 2**20
 """Approximate limit of a window's token vectors, which are in memory together."""
 PICTURES_WINDOW_CHARACTERS = 2**12
 """Maximum characters of the paths of a window: some 50 pictures."""
+STATE_BYTES = 2**29
+"""Maximum bytes of the token vectors of a text, which are in memory together."""
+
+
+class Prepared(NamedTuple):
+    """Text as it is computed."""
+
+    text: Text
+    windows: Sequence[Window] = ()
+    """Windows of the whole text, whose chunks are pooled over them."""
+    parts: Sequence[Text] = ()
+    """Chunks as texts of their own, if they are encoded alone."""
+
+
+class TextReader:
+    """Tokenizer of texts, which cuts them into chunks if these are requested."""
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        encoding: Encoding,
+        max_tokens: int | None = None,
+        hidden_size: int = 0,
+    ) -> None:
+        """Check the options of tokenisation; the model's size is for chunks."""
+        self.separator_ids = frozenset(tokenizer.separator_ids)
+        self._tokenizer, self._encoding, self._hidden_size = tokenizer, encoding, hidden_size
+        self._options = Options(
+            encoding.cuts,
+            encoding.truncation_direction,
+            encoding.prompt_name,
+            encoding.task,
+            max_tokens,
+            naming="the text",
+            windows=encoding.overflow == "windows" or not encoding.late,
+        )
+        try:
+            tokenizer.tokenize([], self._options)
+        except Unprocessable as error:
+            raise UsageError(in_flags(error)) from None
+
+    def read(self, texts: Sequence[str]) -> list[Prepared | Refused]:
+        """Return each text as it is computed, or its rejection."""
+        return [
+            prepared
+            for first in range(0, len(texts), SLICE_TEXTS)
+            for prepared in self._slice(texts[first : first + SLICE_TEXTS])
+        ]
+
+    def lacking_prompts(self, count: int) -> int:
+        """Return the number of texts if the model names a prompt, and none is given; else 0."""
+        return count if self._tokenizer.lacks_prompt(self._options) else 0
+
+    def close(self) -> None:
+        """Release nothing."""
+
+    def _slice(self, texts: Sequence[str]) -> list[Prepared | Refused]:
+        try:
+            tokenized = self._tokenizer.tokenize(texts, self._options)
+            if self._encoding.kind != "chunks":
+                return [*map(Prepared, tokenized)]
+            return [
+                self._chunked(given, text) for given, text in zip(texts, tokenized, strict=True)
+            ]
+        except (InputTooLong, Unprocessable) as error:
+            if len(texts) == 1:
+                return [Refused(in_flags(error))]
+            return [prepared for text in texts for prepared in self._slice([text])]
+
+    def _chunked(self, given: str, text: Text) -> Prepared | Refused:
+        """Cut a text into chunks, and tokenise chunks that are encoded alone."""
+        size = 4 * text.size * self._hidden_size
+        if self._encoding.late and size > STATE_BYTES:
+            return Refused(
+                f"the text has {text.size} tokens, whose vectors take {size} bytes; the limit is "
+                f"{STATE_BYTES}: split it, or pass --no-late"
+            )
+        (text.spans,) = chunks_of([given], [text], self._encoding.chunk)
+        if self._encoding.late:
+            return Prepared(text, windows_of(text, self._tokenizer.limits.max_tokens, "the text"))
+        alone = [given[start:end] for start, end in text.spans.places.tolist()]
+        parts = self._tokenizer.tokenize(alone, replace(self._options, windows=False))
+        return Prepared(text, parts=parts)
+
+
+class PictureFileReader:
+    """Reader of pictures at paths, in several threads."""
+
+    separator_ids = frozenset[int]()
+
+    def __init__(self, manifest: Manifest, settings: Settings, encoding: Encoding) -> None:
+        """Check the options of the encoding."""
+        encoding.check_for_pictures()
+        require("encoding pictures", "PIL")
+        from service.inference.pictures import PictureReader
+
+        self._reader = PictureReader(manifest, settings.max_image_pixels)
+        self._max_bytes, self._first_frame = settings.max_image_bytes, encoding.first_frame
+        self._threads = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "pictures")
+
+    def read(self, paths: Sequence[str]) -> list[Prepared | Refused]:
+        """Return the tokens of each picture, or its rejection."""
+        return [*self._threads.map(self._one, paths)]
+
+    def lacking_prompts(self, count: int) -> int:
+        """Return 0."""
+        del count
+        return 0
+
+    def close(self) -> None:
+        """Drop waiting pictures, and end the threads."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _one(self, path: str) -> Prepared | Refused:
+        data = read_picture(path, self._max_bytes)
+        if isinstance(data, Refused):
+            return data
+        try:
+            return Prepared(self._reader.read(Picture(data, self._first_frame), PICTURE))
+        except Unprocessable as error:
+            return Refused(in_flags(error))
 
 
 class LocalEncoder:
@@ -193,22 +198,31 @@ class LocalEncoder:
     def __init__(
         self, artifact: Artifact, settings: Settings, encoding: Encoding, engine: Engine | None
     ) -> None:
-        """Use an engine and leave it open; without one, start the settings' engine."""
+        """Use an engine and leave it open; without one, start the settings' engine.
+
+        Raises:
+            NoTaskHead, NotExported: the model lacks the output.
+            UsageError: the options do not fit the model.
+
+        """
         tokenize_in_the_calling_thread()
         manifest, limits = artifact.manifest, input_limits(settings, artifact)
-        self._reader = reader_of(artifact, settings, encoding)
+        self._manifest, self._encoding = manifest, encoding
+        if manifest.images:
+            self._reader: TextReader | PictureFileReader
+            self._reader = PictureFileReader(manifest, settings, encoding)
         check_encoding(artifact, encoding)
-        self._engine = engine or start_engine(settings, artifact)
-        self._started = engine is None
-        vectors = TextVectors.of(artifact)
-        self._plan = plan_of(manifest, vectors, encoding, self._reader.separator_ids)
-        batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
-        if isinstance(self._reader, TextReader):
-            self._plan = self._reader.planned(self._plan, encoding, batch_tokens)
-        self._batch_tokens = min(batch_tokens, self._plan.batch_tokens)
+        self._plan = _plan_of(artifact, encoding)
+        if not manifest.images:
+            tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+            size = manifest.config.hidden_size
+            self._reader = TextReader(tokenizer, encoding, self._plan.max_tokens, size)
+        self._engine, self._started = engine or start_engine(settings, artifact), engine is None
+        self._batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
+        if encoding.kind == "stats":
+            self._batch_tokens = min(self._batch_tokens, CHUNK_TOKENS)
         self._engine.warm_up(self._batch_tokens, limits.max_tokens)
         self._threads = ThreadPoolExecutor(self._engine.concurrency, "files", lower_priority)
-        self.window_characters = window_characters(manifest, encoding.kind, self._batch_tokens)
         self.warnings = NO_WARNINGS
         self.identity: dict[str, object] = {
             "fingerprint": fingerprint_of(artifact, self._engine.provider),
@@ -219,30 +233,33 @@ class LocalEncoder:
             "version": version(),
         }
 
+    @property
+    def window_characters(self) -> int:
+        """Maximum characters of a window's texts, or of the paths of its pictures."""
+        config, characters = self._manifest.config, CHARACTERS_PER_TOKEN * self._batch_tokens
+        if self._manifest.images:
+            return PICTURES_WINDOW_CHARACTERS
+        if self._encoding.kind in ("tokens", "multivector"):
+            return min(WINDOW_BATCHES * characters, TOKENS_WINDOW_BYTES // config.hidden_size)
+        if self._encoding.kind == "importance":  # each window takes a forward pass for every head
+            heads = config.num_hidden_layers * config.num_attention_heads
+            return max(characters, WINDOW_BATCHES * characters // heads)
+        return WINDOW_BATCHES * characters
+
     def begin(self, texts: Sequence[str]) -> Pending:
         """Read texts in the calling thread, or pictures in others, while a window is computed."""
-        places, tokenized = [], []
-        refused: list[tuple[int, Outcome]] = []
-        for place, (given, read) in enumerate(zip(texts, self._reader.read(texts), strict=True)):
-            outcome = read if isinstance(read, Refused) else self._plan.prepare(given, read)
-            if isinstance(outcome, Refused):
-                refused.append((place, outcome))
-            else:
-                places.append(place)
-                tokenized.append(outcome)
-        self.warnings += Warnings.of(tokenized, self._reader.lacking(len(tokenized)))
-        lengths = [len(text.input_ids) for text in tokenized]
-        pending: Pending = []
-        if tokenized:
-            for indices in batches_by_length(lengths, self._batch_tokens):
-                batch = [tokenized[i] for i in indices]
-                where = [places[i] for i in indices]
-                pending.append(self._threads.submit(self._run, where, batch))
-        if refused:
-            at_once: Future[list[tuple[int, Outcome]]] = Future()
-            at_once.set_result(refused)
-            pending.append(at_once)
-        return pending
+        read = [self._of_size(prepared) for prepared in self._reader.read(texts)]
+        kept = [(i, own) for i, own in enumerate(read) if not isinstance(own, Refused)]
+        self.warnings += Warnings.of(
+            [own.text for _, own in kept], self._reader.lacking_prompts(len(kept))
+        )
+        refused: Future[list[tuple[int, Outcome]]] = Future()
+        refused.set_result([(i, own) for i, own in enumerate(read) if isinstance(own, Refused)])
+        batches = batches_by_length([own.text.size for _, own in kept], self._batch_tokens)
+        return [
+            *(self._threads.submit(self._outcomes, [kept[i] for i in batch]) for batch in batches),
+            refused,
+        ]
 
     def close(self) -> None:
         """Drop waiting batches, and close the engine if it was started here."""
@@ -251,26 +268,166 @@ class LocalEncoder:
         if self._started:
             self._engine.close()
 
-    def _run(self, places: list[int], texts: list[Text]) -> list[tuple[int, Outcome]]:
-        return list(zip(places, self._plan.compute(texts, self._checked), strict=True))
+    def _of_size(self, prepared: Prepared | Refused) -> Prepared | Refused:
+        """Return the text, or the rejection of a text with too large maps of a layer."""
+        if isinstance(prepared, Refused) or self._encoding.kind != "stats":
+            return prepared
+        tokens = prepared.text.size
+        size = 4 * self._manifest.config.num_attention_heads * tokens**2
+        if size <= LAYER_BYTES:
+            return prepared
+        return Refused(
+            f"the text has {tokens} tokens: maps that are computed together take {size} bytes, "
+            f"the limit is {LAYER_BYTES}"
+        )
 
-    def _checked(self, tasks: Sequence[Task]) -> list[Output]:
+    def _outcomes(self, batch: Sequence[tuple[int, Prepared]]) -> list[tuple[int, Outcome]]:
+        """Compute the arrays of each text of a batch, in the order of the kind's fields."""
+        texts = [prepared.text for _, prepared in batch]
+        arrays: Sequence[TextArrays]
+        match self._encoding.kind:
+            case "stats":
+                arrays = self._statistics(texts)
+            case "importance":
+                arrays = self._importance(texts)
+            case "chunks":
+                arrays = self._chunks([prepared for _, prepared in batch])
+            case kind:
+                vectors = [tuple(own.values()) for own in self._vectors(self._plan, texts)]
+                pairs = zip(texts, vectors, strict=True)
+                arrays = [(t.input_ids, *own) for t, own in pairs] if kind == "tokens" else vectors
+        return [(index, own) for (index, _), own in zip(batch, arrays, strict=True)]
+
+    def _run(self, tasks: Sequence[Task]) -> list[Output]:
         outputs = self._engine.run(tasks)
         check_outputs(tasks, outputs, self._engine.hidden_size)
         return outputs
 
+    def _vectors(self, plan: Plan, texts: Sequence[Text]) -> Sequence[field.TextArrays]:
+        """Compute the arrays of a plan of /encode."""
+        outputs = self._run([plan.task(text) for text in texts])
+        pairs = zip(plan.reductions(texts), outputs, strict=True)
+        arrays = [reduce(output) for reduce, output in pairs]
+        if plan.projects:
+            plan.complete(arrays)
+        return _converted(plan, arrays)
 
-def window_characters(manifest: Manifest, kind: Kind, batch_tokens: int) -> int:
-    """Return the maximum characters of a window's texts, or of the paths of its pictures."""
-    if manifest.images:
-        return PICTURES_WINDOW_CHARACTERS
-    characters = CHARACTERS_PER_TOKEN * WINDOW_BATCHES * batch_tokens
-    if kind in ("tokens", "multivector"):
-        return min(characters, TOKENS_WINDOW_BYTES // manifest.config.hidden_size)
-    if kind == "importance":  # each window takes a forward pass for every head
-        heads = manifest.config.num_hidden_layers * manifest.config.num_attention_heads
-        return max(CHARACTERS_PER_TOKEN * batch_tokens, characters // heads)
-    return characters
+    def _importance(self, texts: Sequence[Text]) -> list[TextArrays]:
+        """Compute `[L, N]` for each text, ablating one head at a time in the whole batch."""
+        config = self._manifest.config
+        whole = self._vectors(self._plan, texts)
+        shape = len(texts), config.num_hidden_layers, config.num_attention_heads
+        shifts = np.empty(shape, np.float32)
+        for layer, head in np.ndindex(*shape[1:]):
+            without = self._vectors(self._plan.having(ablated=((layer, head),)), texts)
+            pairs = zip(without, whole, strict=True)
+            shifts[:, layer, head] = [shift(own["pooled"], other["pooled"]) for own, other in pairs]
+        return [(importance,) for importance in shifts]
+
+    def _statistics(self, texts: Sequence[Text]) -> list[TextArrays]:
+        """Compute `[L, N]` for each of `STATISTICS`, with the maps of one layer at a time."""
+        config = self._manifest.config
+        layers, heads = (
+            tuple(range(size)) for size in (config.num_hidden_layers, config.num_attention_heads)
+        )
+        states = self._run(
+            [
+                TextTask(text.input_ids, text.segment_ids, pixels=text.pixels, map_layers=layers)
+                for text in texts
+            ]
+        )
+        arrays: list[TextArrays] = []
+        for text, output in zip(texts, states, strict=True):
+            ends = np.isin(text.input_ids, [*self._reader.separator_ids]).nonzero()[0].tolist()
+            tasks = [
+                MapsTask(state, state, layer, heads, segment=text.segment)
+                for layer, state in enumerate(output.map_states)
+            ]
+            found = [statistics(requested(self._run([task])[0].maps), ends) for task in tasks]
+            arrays.append(tuple(np.stack([layer[name] for layer in found]) for name in STATISTICS))
+        return arrays
+
+    def _chunks(self, texts: Sequence[Prepared]) -> list[TextArrays]:
+        """Compute `[n]` starts and ends in code points, and `[n, D]` vectors for each text."""
+        if self._encoding.late:
+            states = self._states(texts)
+            pairs = zip(texts, states, strict=True)
+            arrays = [self._plan.raw(own.text, Output([state])) for own, state in pairs]
+            self._plan.complete(arrays)
+        else:
+            arrays = self._alone(texts)
+        return [
+            (*own["spans"].T.astype(np.int64), own["span_vectors"])
+            for own in _converted(self._plan, arrays)
+        ]
+
+    def _states(self, texts: Sequence[Prepared]) -> list[Floats]:
+        """Return the token vectors `[S, H]` of each text, computed in windows if it is long."""
+        size = self._manifest.config.hidden_size
+        states = [np.empty((own.text.size, size), np.float32) for own in texts]
+        work = [(own.text, w, s) for own, s in zip(texts, states, strict=True) for w in own.windows]
+        lengths = [len(window.tokens) for _, window, _ in work]
+        for batch in batches_by_length(lengths, self._batch_tokens):
+            tasks = [
+                TextTask(
+                    text.input_ids[window.tokens],
+                    text.segment_ids[window.tokens],
+                    self._plan.states,
+                )
+                for text, window, _ in (work[index] for index in batch)
+            ]
+            for index, output in zip(batch, self._run(tasks), strict=True):
+                store(work[index][1], output.hidden[0], work[index][2])
+        return states
+
+    def _alone(self, texts: Sequence[Prepared]) -> list[field.TextArrays]:
+        """Return the vectors of all chunks, each encoded as a text of its own."""
+        parts = [part for own in texts for part in own.parts]
+        plan = self._plan.having(outputs=("pooled",), quantization=FLOAT32)
+        vectors = np.empty((len(parts), plan.features), np.float32)
+        for batch in batches_by_length([part.size for part in parts], self._batch_tokens):
+            computed = self._vectors(plan, [parts[index] for index in batch])
+            for index, own in zip(batch, computed, strict=True):
+                vectors[index] = own["pooled"]
+        rows = np.split(vectors, np.cumsum([len(own.parts) for own in texts])[:-1])
+        return [
+            {"spans": requested(own.text.spans).places, "span_vectors": part}
+            for own, part in zip(texts, rows, strict=True)
+        ]
+
+
+def _plan_of(artifact: Artifact, encoding: Encoding) -> Plan:
+    """Return the plan of an encoding's vectors; for importance and statistics the pooled ones."""
+    manifest, vectors = artifact.manifest, TextVectors.of(artifact)
+    names = {"chunks": "spans", "importance": "pooled", "stats": "pooled"}
+    output = OUTPUTS[names.get(encoding.kind, encoding.kind)]
+    if not output.offered(manifest):
+        raise NoTaskHead(f"{manifest.model} gives no {output.remedy}")
+    options = EncodeOptions(
+        (output.name,),
+        encoding.layer,
+        encoding.pooling,
+        encoding.dimensions,
+        encoding.normalize,
+        role=encoding.prompt_name if encoding.prompt_name in ROLES else None,
+    )
+    last = manifest.config.num_hidden_layers
+    try:
+        return Plan(options, manifest, vectors).having(
+            quantization=quantization_of(
+                encoding.vector_type, encoding.vector_ranges, options, vectors, last
+            )
+        )
+    except Unprocessable as error:
+        raise UsageError(in_flags(error)) from None
+
+
+def _converted(plan: Plan, arrays: list[field.TextArrays]) -> Sequence[field.TextArrays]:
+    """Convert the vectors to the requested type; raise a UsageError if a feature exceeds it."""
+    try:
+        return plan.convert(arrays)
+    except Unprocessable as error:
+        raise UsageError(in_flags(error)) from None
 
 
 def start_engine(settings: Settings, artifact: Artifact) -> Engine:

@@ -235,13 +235,19 @@ class Refused(NamedTuple):
 
     problem: str
 
-    @classmethod
-    def of(cls, error: object) -> Refused:
-        """Return the rejection that an error about one input describes, in terms of the command."""
-        problem = re.sub(rf"^({PICTURE}|inputs\[\d+\](\.image)?): ", "", str(error))
-        problem = re.sub(r"inputs\[\d+\]", "the text", problem)
-        problem = problem.replace("set `first_frame` to true", "pass --first-frame")
-        return cls(problem.replace("`truncate`", "--truncate"))
+
+def in_flags(error: object) -> str:
+    """Return an error about fields of a request, or about an input, in terms of the command."""
+    message = re.sub(rf"({PICTURE}|inputs\[\d+\](\.image)?): ", "", str(error))
+    message = re.sub(r"inputs\[\d+\]", "the text", message)
+    message = message.replace("set `first_frame` to true", "pass --first-frame")
+    message = message.replace("outputs: multivector", "--outputs multivector")
+    message = message.replace("`size`", "--chunk-size").replace("`late` false", "--no-late")
+    return re.sub(
+        r"`(\w+)`|\b(prompt_name|vector_type|vector_ranges)\b|^(task)(?=:)",
+        lambda match: "--" + match[match.lastindex or 0].replace("_", "-"),
+        message,
+    )
 
 
 Outcome = TextArrays | Refused
@@ -255,10 +261,9 @@ def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int
 
     A longer text is a group of its own.
     """
-    batches: list[list[int]] = [[]]
-    tokens = 0
+    batches, tokens = list[list[int]](), 0
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batches[-1] and tokens + lengths[index] > most_tokens:
+        if not batches or tokens + lengths[index] > most_tokens:
             batches.append([])
             tokens = 0
         batches[-1].append(index)

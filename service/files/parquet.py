@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from service.files.options import LENGTHS, NO_METADATA, Array, Kind, UsageError, columns_of
 from service.files.outputs import with_rows
 from service.files.parts import Part
-from service.files.rows import InputFailure, Place, Row, Source, text_of
+from service.files.rows import InputFailure, Place, Row, Source, batches, text_of
 from service.inference.outputs.field import Field
 
 BATCH_ROWS = 512
@@ -62,8 +62,7 @@ class ParquetRows(Source):
 
     def check_json(self) -> None:
         """Convert every column of the rows that have a text."""
-        rows = (row for row in self.rows(whole=True) if not row.problem)
-        while batch := list(itertools.islice(rows, BATCH_ROWS)):
+        for batch in batches(row for row in self.rows(whole=True) if not row.problem):
             table = self.table(batch)
             for name, column in zip(table.column_names, table.columns, strict=True):
                 try:
@@ -87,18 +86,12 @@ class ParquetRows(Source):
             return None, "it is not UTF-8"
 
     def _check(self, schema: pa.Schema) -> None:
-        if self.column not in schema.names:
-            raise UsageError(
-                f"{self.name} has no column {self.column!r}: --column names one of "
-                f"{', '.join(schema.names)}"
-            )
+        self.check_columns(schema.names)
         kind = schema.field(self.column).type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise UsageError(f"{self.name}: column {self.column!r} is {kind}, not of texts")
-        if taken := sorted(self.reserved.intersection(schema.names)):
-            raise UsageError(f"{self.name} has a column {taken[0]!r}, which the output adds")
 
 
 def _check_numbers(value: object) -> None:
@@ -140,15 +133,8 @@ class Schema:
         except _UNFIT as error:
             raise self._unfit(source, rows, error) from None
 
-    def try_rows(self, source: Source, rows: Sequence[Row]) -> None:
-        """Check that the columns' types can hold rows."""
-        try:
-            self.table(source, rows)
-        except _UNFIT as error:
-            raise self._unfit(source, rows, error) from None
-
-    def try_file(self) -> None:
-        """Check that Parquet supports the columns, by writing and reading an empty file."""
+    def try_columns(self, sources: Sequence[Source]) -> None:
+        """Raise InputFailure if Parquet lacks the columns' types, or a type cannot hold a row."""
         content = io.BytesIO()
         try:
             pq.write_table((self.columns or pa.schema([])).empty_table(), content)
@@ -157,6 +143,12 @@ class Schema:
             raise InputFailure(
                 f"Parquet cannot hold the input's columns ({error}): write .jsonl"
             ) from None
+        for source in sources if self.widened else ():
+            for rows in batches(row for row in source.rows() if not row.problem):
+                try:
+                    self.table(source, rows)
+                except _UNFIT as error:
+                    raise self._unfit(source, rows, error) from None
 
     def table(self, source: Source, rows: Sequence[Row]) -> pa.Table:
         """Return rows as a table of these columns."""

@@ -29,9 +29,10 @@ from service.files.options import (
     TextArrays,
     UsageError,
     batches_by_length,
+    in_flags,
     vectors_of,
 )
-from service.files.pictures import read_picture
+from service.files.rows import read_picture
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.timings import NO_WARNINGS, Warnings
@@ -206,7 +207,7 @@ class RemoteEncoder:
         for index, given in zip(indices, read, strict=True):
             arrays = given if isinstance(given, Refused) else next(computed)
             if isinstance(arrays, headscope.Refused):
-                arrays = Refused.of(arrays.detail)
+                arrays = Refused(in_flags(arrays.detail))
             elif not isinstance(arrays, Refused) and self._shapes_of(arrays) != self._shapes:
                 raise ServiceFailure(
                     f"{self._client.url} answers with another model than before: the shapes of a "

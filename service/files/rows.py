@@ -1,4 +1,4 @@
-"""Rows of the input, each with a text or an error: lines of texts, JSON objects, and CSV records.
+"""Rows of the input, each with a text or an error: lines, JSON objects, CSV records, and pictures.
 
 Formats: https://jsonlines.org and RFC 4180, with the names of the columns in the first record.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from service.files.options import UsageError
+from service.files.options import Refused, UsageError
 
 MOST_ROW_BYTES = 16 * 2**20
 """Maximum bytes of a row; longer rows are invalid, and are never in memory as a whole."""
@@ -70,9 +71,9 @@ class Source(ABC):
         (values,) = self.values([row])
         return orjson.dumps(values)[:-1]
 
-    @abstractmethod
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return records as values by column name."""
+        return [{self.column: row.record} for row in rows]
 
     def given(self, row: Row) -> str:
         """Return what is encoded: the text of a valid row, or the path of its picture."""
@@ -95,6 +96,26 @@ class Source(ABC):
     def where(self, number: int) -> str:
         """Return the name of a row in messages."""
         return f"{self.name}, {self.unit} {number}"
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Raise UsageError if the column of texts is missing, or a reserved column is present."""
+        if self.column not in names:
+            raise UsageError(
+                f"{self.name} has no column {self.column!r}: --column names one of "
+                f"{', '.join(names) or 'none'}"
+            )
+        if taken := sorted(self.reserved.intersection(names)):
+            raise UsageError(f"{self.name} has a column {taken[0]!r}, which the output adds")
+
+
+BATCH_ROWS = 1024
+"""Number of rows whose columns are converted together."""
+
+
+def batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Yield rows in lists of at most `BATCH_ROWS`."""
+    while batch := list(itertools.islice(rows, BATCH_ROWS)):
+        yield batch
 
 
 class Place(NamedTuple):
@@ -155,35 +176,24 @@ class TextLines(Source):
         """Yield every line; `Row.record` is its text."""
         del whole
         for number, line in read_lines(self.path):
-            if line is None:
-                yield Row(number, None, TOO_LONG)
-                continue
-            try:
-                text = line.decode()
-            except UnicodeDecodeError:
-                yield Row(number, None, NOT_UTF8)
-            else:
-                yield Row(number, text, "", text)
+            row = Row(number, None, TOO_LONG) if line is None else self._row(number, line)
+            if row:
+                yield row
 
-    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
-        """Return the texts under the column's name."""
-        return [{self.column: row.record} for row in rows]
+    def _row(self, number: int, line: bytes) -> Row | None:
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            return Row(number, None, NOT_UTF8)
+        return Row(number, text, "", text)
 
 
-class JsonLines(Source):
-    """Source of JSON objects, one on each line, without blank lines."""
+class JsonLines(TextLines):
+    """Source of JSON objects, one on each line, without blank lines; `Row.record` is the line."""
 
-    unit = "line"
-
-    def rows(self, *, whole: bool = False) -> Iterator[Row]:
-        """Yield every object; `Row.record` is its line."""
-        del whole
-        for number, line in read_lines(self.path):
-            if line is None:
-                yield Row(number, None, TOO_LONG)
-            elif stripped := line.strip():
-                text, problem = self._text(stripped)
-                yield Row(number, text, problem, stripped)
+    def _row(self, number: int, line: bytes) -> Row | None:
+        line = line.strip()
+        return Row(number, *self._text(line), line) if line else None
 
     def json(self, row: Row) -> bytes:
         """Return the original line, so that numbers keep all digits."""
@@ -225,22 +235,21 @@ class CsvRecords(Source):
             place = self._read_header(reader)
             number = 0
             while True:
+                fields, problem = list[str](), ""
                 try:
                     fields = next(reader)
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    number += 1
                     if str(error).startswith(_LOST):
                         raise InputFailure(
-                            f"{self.where(number)}, line {reader.line_num}: a quote is not closed "
-                            "within 16 MiB, so that the records after it cannot be separated"
+                            f"{self.where(number + 1)}, line {reader.line_num}: a quote is not "
+                            "closed within 16 MiB, so that the records after it cannot be separated"
                         ) from None
-                    yield Row(number, None, f"it is not CSV: {error}")
-                    continue
-                if fields:
+                    problem = f"it is not CSV: {error}"
+                if fields or problem:
                     number += 1
-                    problem = self._problem(fields)
+                    problem = problem or self._problem(fields)
                     yield Row(number, None if problem else fields[place], problem, fields)
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
@@ -252,13 +261,7 @@ class CsvRecords(Source):
         header = next(reader, [])
         if len(set(header)) < len(header):
             raise UsageError(f"{self.name}: two columns have the same name")
-        if self.column not in header:
-            raise UsageError(
-                f"{self.name} has no column {self.column!r}: --column names one of "
-                f"{', '.join(header) or 'none'}"
-            )
-        if taken := sorted(self.reserved.intersection(header)):
-            raise UsageError(f"{self.name} has a column {taken[0]!r}, which the output adds")
+        self.check_columns(header)
         self._header = header
         return header.index(self.column)
 
@@ -272,3 +275,94 @@ class CsvRecords(Source):
 
 def _encodes(field: str) -> bool:
     return field.isascii() or not any("\udc80" <= character <= "\udcff" for character in field)
+
+
+ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".jfif", ".webp", ".gif", ".bmp"})
+"""Endings, in lower case, of the files that are taken from a folder or glob."""
+
+
+class PictureFiles(Source):
+    """Source of pictures, one in each file; the column has their paths."""
+
+    unit = "picture"
+    pictures = True
+
+    def __init__(
+        self, name: str, paths: Sequence[Path], column: str | None, reserved: frozenset[str]
+    ) -> None:
+        """Find the pictures of files, and of folders with subfolders; `name` is in messages."""
+        super().__init__(paths[0], name, column or "image", reserved)
+        if self.column in reserved:
+            raise UsageError(f"--image-column {column} is a column that the output adds")
+        self.left_out = 0
+        """Number of files in the folders that are hidden or lack a picture's ending."""
+        self._files: list[Path] = []
+        for path in paths:
+            if path.is_dir():
+                self._search(path)
+            else:
+                self._files.append(path)
+
+    def _search(self, folder: Path) -> None:
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        pictures = [
+            path
+            for path in files
+            if path.suffix.lower() in ENDINGS
+            and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        ]
+        if not pictures:
+            raise UsageError(f"{folder} has no picture: endings are {', '.join(sorted(ENDINGS))}")
+        self.left_out += len(files) - len(pictures)
+        self._files += pictures
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Yield every picture; `Row.record` is its path."""
+        del whole
+        for number, path in enumerate(self._files, 1):
+            yield Row(number, str(path), "", str(path))
+
+    def given(self, row: Row) -> str:
+        """Return the path of the row's picture."""
+        return row.text or ""
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the paths."""
+        return hashlib.sha256("\n".join(map(str, self._files)).encode()).hexdigest()
+
+    def state(self) -> tuple[int, int]:
+        """Return the number of pictures; `state_of_pictures` has their sizes and times."""
+        return len(self._files), 0
+
+    def where(self, number: int) -> str:
+        """Return the path of a picture."""
+        return str(self._files[number - 1])
+
+
+def is_of_pictures(path: Path) -> bool:
+    """Return whether a path is a folder, or has a picture's ending."""
+    return path.is_dir() or path.suffix.lower() in ENDINGS
+
+
+def state_of_pictures(source: Source) -> str:
+    """Return the SHA-256 of the paths, sizes and modification times of all pictures."""
+    digest = hashlib.sha256()
+    for row in source.rows():
+        if row.text is not None:
+            path = Path(source.given(row))
+            status = path.stat() if path.is_file() else None
+            state = (status.st_size, status.st_mtime_ns) if status else None
+            digest.update(f"{path}\0{state}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def read_picture(path: str, max_bytes: int) -> bytes | Refused:
+    """Return the content of a picture's file, or its rejection."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except OSError as error:
+        return Refused(f"{path}: {error.strerror}")
+    if len(data) > max_bytes:
+        return Refused(f"{path} has more than {max_bytes} bytes")
+    return data

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
+import shutil
 import sys
 import time
 from collections import deque
@@ -20,7 +22,7 @@ from tqdm import tqdm
 from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
-from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
+from service.files.inputs import STDIN, Survey, bad_row, find_sources, survey
 from service.files.local import LocalEncoder
 from service.files.options import (
     FIELDS,
@@ -29,6 +31,7 @@ from service.files.options import (
     Outcome,
     Pending,
     Refused,
+    TextArrays,
     UsageError,
     joined,
 )
@@ -40,8 +43,7 @@ from service.files.outputs import (
     write_vectors,
 )
 from service.files.parts import Skipped, create, read_parts, write_part
-from service.files.pictures import PictureFiles
-from service.files.rows import InputFailure, Place
+from service.files.rows import InputFailure, PictureFiles, Place
 from service.files.work import WorkFolder
 from service.settings import Settings
 from service.system.distribution import require
@@ -181,7 +183,8 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
     with _disk_full(work), work.held(restart=options.restart):
         try:
             if STDIN in options.inputs:
-                spool_stdin(work.spool)
+                with create(work.spool) as spool:
+                    shutil.copyfileobj(sys.stdin.buffer, spool)
             for source in sources:
                 if isinstance(source, PictureFiles) and source.left_out:
                     say(f"{source.name}: {source.left_out} files are hidden or no pictures by name")
@@ -263,28 +266,24 @@ def _finish(
     options: FileOptions, window: Window, batches: Pending, work: WorkFolder, progress: Progress
 ) -> None:
     """Wait for a window, and write its part."""
-    with_text = [place for place in window.places if place.row.text is not None]
-    outcomes: list[Outcome] = [Refused("nothing was computed")] * len(with_text)
+    outcomes: dict[int, Outcome] = {}
     for batch in batches:
-        for order, outcome in batch.result():
-            outcomes[order] = outcome
-            progress.advance(1)
-    skipped = [
-        Skipped(place.position, place.source.where(place.row.number), place.row.problem)
-        for place in window.places
-        if place.row.text is None
-    ]
-    rows, arrays = [], []
-    for place, outcome in zip(with_text, outcomes, strict=True):
+        computed = batch.result()
+        outcomes |= computed
+        progress.advance(len(computed))
+    skipped, rows, arrays = list[Skipped](), list[int](), list[TextArrays]()
+    texts = itertools.count()
+    for place in window.places:
+        invalid = place.row.text is None
+        outcome = Refused(place.row.problem) if invalid else outcomes[next(texts)]
         if isinstance(outcome, Refused):
             where = place.source.where(place.row.number)
             skipped.append(Skipped(place.position, where, outcome.problem))
         else:
             rows.append(place.position)
             arrays.append(outcome)
-    skipped.sort()
     _report(options, skipped, progress.say)
-    progress.advance(len(window.places) - len(with_text))
+    progress.advance(len(window.places) - len(outcomes))
     content = joined(options.encoding.kind, rows, arrays) if arrays else {}
     write_part(work.folder, window.start, window.end, content, skipped)
 

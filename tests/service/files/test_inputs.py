@@ -28,8 +28,7 @@ from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
 from service.files.inputs import Place, find_sources, survey
 from service.files.options import Encoding, FileOptions, UsageError
-from service.files.pictures import read_picture
-from service.files.rows import InputFailure, Row, TextLines
+from service.files.rows import InputFailure, Row, TextLines, read_picture
 from service.files.run import ROW_CHARACTERS, run, windows
 from service.settings import Settings
 from service.system.distribution import install_command

@@ -11,13 +11,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv as arrow_csv
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import TOKENIZER, Artifact
 from service.files import rows as module
-from service.files.local import PictureFileReader, TextReader, reader_of
+from service.files.local import PictureFileReader, TextReader
 from service.files.options import FIELDS, Encoding, Refused, UsageError, joined, reserved_names
 from service.files.rows import CsvRecords, InputFailure, JsonLines, TextLines
 from service.inference.attention.statistics import STATISTICS
 from service.inference.pictures import PictureReader
+from service.inference.tokenization.tokenizer import TextTokenizer
+from service.models.start import input_limits
 from service.settings import Settings
 from tests.service.files.conftest import TEXTS, Encode
 from tests.service.pictures import pictures_of
@@ -208,11 +210,12 @@ def test_columns_that_are_added() -> None:
 
 
 def test_one_rejected_text_leaves_the_others(artifact: Artifact) -> None:
-    reader = reader_of(artifact, Settings(), Encoding())
-    assert isinstance(reader, TextReader)
+    sentence = artifact.manifest.sentence
+    limits = input_limits(Settings(), artifact)
+    reader = TextReader(TextTokenizer(artifact.path(TOKENIZER), sentence, limits), Encoding())
     read = reader.read(["a cat", *["a dog"] * 70, "word " * 600])
     assert [isinstance(outcome, Refused) for outcome in read] == [False] * 71 + [True]
-    assert reader.lacking(72) == 0
+    assert reader.lacking_prompts(72) == 0
 
 
 def test_pictures_are_decoded_side_by_side_and_in_order(
@@ -226,10 +229,10 @@ def test_pictures_are_decoded_side_by_side_and_in_order(
 
     monkeypatch.setattr(PictureReader, "read", wait)
     monkeypatch.setattr("service.files.local.os.cpu_count", lambda: 2)
-    reader = reader_of(pictures_of(artifact), Settings(), Encoding())
-    assert isinstance(reader, PictureFileReader)
+    reader = PictureFileReader(pictures_of(artifact).manifest, Settings(), Encoding())
     paths = [photos / "02.PNG", photos / "damaged.jpg", photos / "00.PNG", photos / "04.PNG"]
     outcomes = reader.read([*map(str, paths)])
     reader.close()
-    sizes = [o.picture.size if not isinstance(o, Refused) and o.picture else None for o in outcomes]
+    read = [None if isinstance(one, Refused) else one.text.picture for one in outcomes]
+    sizes = [None if picture is None else picture.size for picture in read]
     assert sizes == [(32, 20), None, (30, 20), (34, 20)]

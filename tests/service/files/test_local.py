@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,13 @@ from transformers import AutoModel, AutoTokenizer
 
 from headscope import Client
 from model.artifact.manifest import Artifact
+from model.numerics.late_interaction import LateInteraction
+from model.numerics.task_head import TaskConfig
+from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import NoTaskHead
-from service.files import text_arrays
+from service.files import local
 from service.files.local import LocalEncoder
 from service.files.options import Encoding, Outcome, Refused, UsageError
 from service.settings import Settings
@@ -129,6 +132,62 @@ def test_sparse_vectors_take_a_sparse_encoder(encoder: Callable[..., LocalEncode
         encoder(kind="sparse")
 
 
+class Scores(FakeEngine):
+    """Engine of a task head whose scores for each task are given."""
+
+    def __init__(self, artifact: Artifact, *scores: np.ndarray) -> None:
+        super().__init__(artifact.manifest.config)
+        self.scores, self.tasks = iter(scores), list[Task]()
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        self.tasks += tasks
+        return [Output(scores=next(self.scores).astype(np.float32)) for _ in tasks]
+
+
+def with_task(artifact: Artifact, **task: Any) -> Artifact:
+    sentence = artifact.manifest.sentence.model_copy(update={"prompts": {"document": ""}})
+    update = {"task": TaskConfig(**task), "sentence": sentence}
+    return replace(artifact, manifest=artifact.manifest.model_copy(update=update))
+
+
+def test_sparse_vectors_have_no_zeros(artifact: Artifact) -> None:
+    sparse = with_task(artifact, kind="sparse", outputs=5, pooling="max")
+    engine = Scores(sparse, np.array([0, 0.5, 0, 2, 0]), np.zeros(5))
+    made = LocalEncoder(sparse, Settings(device="cpu"), Encoding("sparse"), engine)
+    first, second = outcomes(made, ["a", "a cat"])
+    assert [array.tolist() for array in first] == [[1, 3], [0.5, 2]]
+    assert [array.tolist() for array in second] == [[], []]
+
+
+def test_multivectors(artifact: Artifact) -> None:
+    """Each token that is not skipped has a vector; the limit is that of the prompt's role."""
+    late = LateInteraction(modules=(), skipped_ids=(102,), document_tokens=7)
+    model = with_task(artifact, kind="late_interaction", outputs=2, pooling="none", late=late)
+    engine = Scores(model, np.array([[1, 2], [3, 4], [5, 6]]))
+    encoding = Encoding("multivector", prompt_name="document")
+    made = LocalEncoder(model, Settings(device="cpu"), encoding, engine)
+    (vectors,), refused = outcomes(made, ["a", "a " * 6])
+    assert vectors.tolist() == [[1, 2], [3, 4]]
+    assert refused == Refused("the text has 8 tokens; at most 7 fit (--truncate cuts it)")
+    with pytest.raises(UsageError, match=r"--outputs multivector: .* set --prompt-name to query"):
+        LocalEncoder(model, Settings(device="cpu"), Encoding("multivector"), engine)
+    with pytest.raises(NoTaskHead, match="no token vectors for MaxSim"):
+        LocalEncoder(artifact, Settings(device="cpu"), encoding, engine)
+    with pytest.raises(UsageError, match="--layer 1: sparse is computed from the last hidden"):
+        Encoding("sparse", layer=1).check()
+
+
+def test_maps_that_are_too_large(
+    encoder: Callable[..., LocalEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maps of two heads are refused before anything is computed."""
+    monkeypatch.setattr(local, "LAYER_BYTES", 4 * 2 * 4**2)
+    fits, refused = outcomes(encoder(kind="stats"), ["a cat", "a cat sat"])
+    assert not isinstance(fits, Refused)
+    assert isinstance(refused, Refused)
+    assert "maps that are computed together take 200 bytes, the limit is 128" in refused.problem
+
+
 LONG = "The animal was tired. It didn't cross the street, as Mr. Li saw. " * 60
 CHUNKED = ["A short text.", LONG, "", "Two sentences. And more."]
 CHUNKS = {"kind": "chunks", "chunk_size": 40, "pooling": "mean", "normalize": True}
@@ -189,7 +248,7 @@ def test_texts_that_do_not_fit_are_refused(
         return capsys.readouterr().err
 
     assert "line 2: the text has" in skipped()
-    monkeypatch.setattr(text_arrays, "STATE_BYTES", 2**14)
+    monkeypatch.setattr(local, "STATE_BYTES", 2**14)
     assert "the limit is 16384: split it, or pass --no-late" in skipped(overflow="windows")
 
 
