@@ -11,16 +11,17 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.quantization import FLOAT32
 from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
 from service.errors import NotExported, NotVerified, Unprocessable
-from service.inference.attention.maps import Convert, unchanged
+from service.inference.attention.maps import Convert
 from service.inference.attention.selection import OF_VALUES, AttentionSelection
-from service.inference.attention.stream import AttentionStream
-from service.inference.attention.text import attention_texts
+from service.inference.attention.stream import AttentionStream, attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.engine_pool import EnginePool
 from service.inference.long_texts import encode_windows
@@ -243,7 +244,7 @@ class Inference:
         self,
         prepared: PreparedTexts,
         selection: AttentionSelection,
-        convert: Convert = unchanged,
+        convert: Convert = np.asarray,
     ) -> AttentionStream:
         """Return a stream of the attention of each text, a layer at a time.
 

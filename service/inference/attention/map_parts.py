@@ -21,33 +21,21 @@ Resampling = Literal["nearest", "bilinear"]
 """Value of a pixel: the value of its patch, or a mean of the four nearest patches."""
 
 
-@dataclass(frozen=True)
-class Enlargement:
-    """Enlargement of maps over a picture's tokens to its pixels."""
+def enlarged(maps: Floats, view: PictureView, resampling: Resampling) -> Floats:
+    """Return maps over a picture's tokens as maps over its pixels, `[…, S]` → `[…, H, W]`.
 
-    view: PictureView
-    resampling: Resampling
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of an enlarged map."""
-        width, height = self.view.size
-        return height, width
-
-    def __call__(self, maps: Floats) -> Floats:
-        """Return maps over pixels, `[…, S]` → `[…, H, W]`: 0 outside the crop.
-
-        The weights of special tokens have no place in the picture and are left out. Bilinear
-        interpolation is torch's with `align_corners=False`: the centre of a patch has the patch's
-        value, and beyond the outermost centres the value stays the same up to the crop's edge.
-        """
-        (rows, columns), (left, top, right, bottom) = self.view.grid, self.view.crop
-        height, width = self.shape
-        patches = maps[..., -rows * columns :].reshape(*maps.shape[:-1], rows, columns)
-        down = axis_weights(rows, height, (top, bottom), self.resampling)
-        across = axis_weights(columns, width, (left, right), self.resampling)
-        enlarged: Floats = np.matmul(down, np.matmul(patches, across.T))
-        return enlarged
+    Pixels outside the crop are 0. The weights of special tokens have no place in the picture and
+    are left out. Bilinear interpolation is torch's with `align_corners=False`: the centre of a
+    patch has the patch's value, and beyond the outermost centres the value stays the same up to the
+    crop's edge.
+    """
+    (rows, columns), (left, top, right, bottom) = view.grid, view.crop
+    width, height = view.size
+    patches = maps[..., -rows * columns :].reshape(*maps.shape[:-1], rows, columns)
+    down = axis_weights(rows, height, (top, bottom), resampling)
+    across = axis_weights(columns, width, (left, right), resampling)
+    pixels: Floats = np.matmul(down, np.matmul(patches, across.T))
+    return pixels
 
 
 def axis_weights(
@@ -55,15 +43,8 @@ def axis_weights(
 ) -> Floats:
     """Return the weight of each patch in each pixel of an axis, `[pixels, patches]`.
 
-    Args:
-        patches: number of patches along the axis.
-        pixels: size of the picture along the axis.
-        crop: start and end of the patches in pixels.
-        resampling: kind of interpolation.
-
-    Returns:
-        Rows that sum to 1, and rows of zeros for pixels whose centre is outside the crop.
-
+    `crop` is the start and end of the patches in pixels. Rows sum to 1, and are zeros for pixels
+    whose centre is outside the crop.
     """
     start, end = crop
     places = (np.arange(pixels) + 0.5 - start) * (patches / (end - start))
@@ -104,20 +85,14 @@ class MapPart:
         return self.queries is not None or self.keys is not None
 
     def shape(self, queries: int, keys: int, view: PictureView | None = None) -> tuple[int, ...]:
-        """Return the shape of the part of a map with these queries and keys.
+        """Return the shape of the part of a map with as many queries and keys.
 
-        Args:
-            queries: number of queries of the whole map.
-            keys: number of keys of the whole map.
-            view: the picture of the map; None for a text.
-
-        Returns:
-            Rows and columns; rows, height and width of an enlarged map.
-
+        An enlarged map of a picture has rows, height and width.
         """
         rows = queries if self.queries is None else len(self.queries)
         if self.enlarge and view:
-            return rows, *Enlargement(view, self.enlarge).shape
+            width, height = view.size
+            return rows, height, width
         columns = keys if self.keys is None else len(self.keys)
         most = self.max_size or max(rows, columns)
         return min(rows, most), min(columns, most)
@@ -132,7 +107,7 @@ class MapPart:
         Enlarged maps of a picture are `[…, Q, height, width]`.
         """
         if self.enlarge and view:
-            return Enlargement(view, self.enlarge)(self.rows(maps))
+            return enlarged(self.rows(maps), view, self.enlarge)
         part = taken(self.rows(maps), self.keys, -1)
         if self.max_size is None or self.max_size >= max(part.shape[-2:]):
             return part

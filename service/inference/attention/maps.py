@@ -6,7 +6,6 @@ has a target, S are the text's tokens and T the target's.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from service.inference.attention.statistics import (
     STATISTICS,
     head_norms,
     norm_shares,
-    rollout_step,
     statistics,
     top_k,
 )
@@ -41,11 +39,6 @@ PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross"
 Weights: TypeAlias = NDArray[np.float32 | np.float16]
 Convert = Callable[[Floats], Weights]
 """Function of an array of weights, which runs in the computing thread."""
-
-
-def unchanged(weights: Floats) -> Weights:
-    """Return weights without conversion."""
-    return weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +65,6 @@ class TextSummary:
     """Index of the text in the request."""
     values: dict[str, Array | float]
     """Arrays and numbers by the name of their field, in the order of a reply."""
-
-
-class LayerResults:
-    """Accumulator of layer results for a text's summary."""
-
-    def __init__(self) -> None:
-        self._statistics: dict[str, list[Floats]] = {}
-        self._rollouts: dict[str, Floats] = {}
-
-    async def add(self, maps: LayerMaps) -> None:
-        """Add the results of a layer."""
-        for name, values in maps.statistics.items():
-            self._statistics.setdefault(name, []).append(values)
-        for name, step in maps.steps.items():
-            before = self._rollouts.get(name)
-            self._rollouts[name] = await asyncio.to_thread(rollout_step, before, step[None])
-
-    def complete(self, summary: TextSummary) -> TextSummary:
-        """Return a text's summary with statistics and rollouts."""
-        stacked = {name: np.stack(values) for name, values in self._statistics.items()}
-        return TextSummary(summary.text, {**stacked, **self._rollouts, **summary.values})
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Selection of attention maps, and the sizes of maps.
+"""Selection of attention maps, the sizes of maps, and the passes that compute them.
 
 Notation: T query tokens and S key tokens of a map, L layers, N heads.
 """
@@ -17,6 +17,12 @@ from service.inference.tokenization.text import Text
 
 ArrayName = Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]
 """Array that a request may include."""
+OF_HEADS: frozenset[ArrayName] = frozenset({"weights", "stats", "norms"})
+"""Arrays of each selected head."""
+OF_ENCODER: frozenset[ArrayName] = frozenset({"rollout", "norm_rollout"})
+"""Arrays that need all heads of all layers of the encoder."""
+OF_VALUES: frozenset[ArrayName] = frozenset({"norms", "norm_rollout"})
+"""Arrays that depend on values in addition to maps."""
 LayersAndHeads: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 NO_MAPS: LayersAndHeads = (), ()
 
@@ -68,14 +74,6 @@ class AttentionSelection:
         return any(self.ablated.values())
 
 
-OF_HEADS: frozenset[ArrayName] = frozenset({"weights", "stats", "norms"})
-"""Arrays of each selected head."""
-OF_ENCODER: frozenset[ArrayName] = frozenset({"rollout", "norm_rollout"})
-"""Arrays that need all heads of all layers of the encoder."""
-OF_VALUES: frozenset[ArrayName] = frozenset({"norms", "norm_rollout"})
-"""Arrays that depend on values in addition to maps."""
-
-
 @dataclass(frozen=True)
 class LayerPass:
     """Computation of a layer's maps of a text."""
@@ -90,6 +88,11 @@ class LayerPass:
     def values(self) -> bool:
         """Whether the pass needs products of the heads' values in addition to the maps."""
         return bool(self.include & OF_VALUES)
+
+    @property
+    def arrays(self) -> int:
+        """Number of arrays of a map's size that the pass computes."""
+        return len(self.heads) * (2 if "norms" in self.include else 1)
 
 
 def layer_passes(selection: AttentionSelection, config: EncoderConfig) -> list[LayerPass]:

@@ -143,16 +143,14 @@ def blocks(total: int, length: int) -> Iterator[slice]:
         yield slice(start, start + max(1, length))
 
 
-def rollout_step(previous: Maps | None, maps: Maps) -> Maps:
-    """Compute the attention rollout after another layer (Abnar & Zuidema 2020).
+def rollout_step(previous: Maps | None, mean_map: Maps) -> Maps:
+    """Compute the attention rollout after another layer (Abnar & Zuidema 2020), `[S, S]`.
 
     The mean over a layer's heads plus the identity, with renormalised rows, is multiplied by the
-    rollout of the layers below: R_l = Â_l · R_{l−1} (https://arxiv.org/abs/2005.00928).
-
-    Shape: rollout of the layers below `[S, S]` (None before the first layer), maps of all heads of
-    the layer `[N, S, S]` → `[S, S]`.
+    rollout of the layers below, None before the first: R_l = Â_l · R_{l−1}
+    (https://arxiv.org/abs/2005.00928).
     """
-    mixed = maps.mean(axis=0)
+    mixed = mean_map.copy()
     mixed[np.diag_indices_from(mixed)] += 1
     mixed /= mixed.sum(axis=-1, keepdims=True)
     return mixed if previous is None else mixed @ previous

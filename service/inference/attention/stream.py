@@ -1,6 +1,8 @@
 """Stream of attention results: a forward pass, then maps one layer at a time.
 
 Only a small part of the result is in memory at a time.
+
+Notation: S tokens of a text, T of its target, H hidden size, L layers of the encoder.
 """
 
 from __future__ import annotations
@@ -9,33 +11,31 @@ import asyncio
 import contextlib
 import dataclasses
 import math
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
-from service.engines.contract import Floats, MapsTask, Output
+from model.numerics.comparison import shift_right
+from model.runtimes.contract import HiddenState
+from service.engines.contract import Floats, Ids, MapsTask, Output, Pooling, Target, TextTask
 from service.errors import ReplyTooLarge
-from service.inference.attention.maps import (
-    Convert,
-    LayerMaps,
-    LayerResults,
-    MapsReduction,
-    TextSummary,
-    unchanged,
-)
+from service.inference.attention.maps import Convert, LayerMaps, MapsReduction, TextSummary
 from service.inference.attention.selection import (
     AttentionSelection,
     LayerPass,
     Lengths,
     layer_passes,
 )
-from service.inference.attention.statistics import shift
-from service.inference.attention.text import AttentionText, StateLayers, States
+from service.inference.attention.statistics import rollout_step, shift
+from service.inference.outputs.field import Array
+from service.inference.runs import runs
 from service.inference.timings import Timings
+from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY, Call
 from service.scheduler.queue import Slot
 from service.scheduler.scheduler import Scheduler
@@ -51,6 +51,112 @@ CHUNK_TOKENS = 1024
 """Maximum tokens of texts whose hidden states are in memory; a single text may exceed it."""
 Job = tuple[MapsTask, MapsReduction]
 """Task of maps, and the reduction of its output."""
+StateLayers = Mapping[MapKind, tuple[int, ...]]
+"""Kind of maps → layers whose states are needed, ascending: hidden states, `[S, H]` of the encoder
+and `[T, H]` of the decoder, or query states `[T, H]` of cross-attention."""
+States = Mapping[tuple[MapKind, int], HiddenState]
+"""States of a text by the kind of maps and the layer."""
+
+
+@dataclass(frozen=True)
+class AttentionText:
+    """Tokenised text and its target, with their separators and the text's pooling."""
+
+    text: Text
+    separators: tuple[int, ...]
+    """Positions of separator tokens."""
+    pooling: Pooling
+    target_separators: tuple[int, ...] = ()
+    """Positions of separators in the decoder's input, which begins with the start token."""
+
+    @property
+    def lengths(self) -> Lengths:
+        """Number of tokens S and T."""
+        return Lengths.of(self.text)
+
+    def task(
+        self, layers: StateLayers, selection: AttentionSelection, *, whole: bool = False
+    ) -> TextTask:
+        """Return the text's forward pass; `whole` without states and ablation, for comparison."""
+        states, ablated = ({}, {}) if whole else (layers, selection.ablated)
+        of_decoder = states.get("decoder", ()), states.get("cross", ())
+        logprobs = "logprobs" in selection.include or selection.ablates
+        labels, target = self.text.target, None
+        if labels and (any(of_decoder) or logprobs):
+            without = ablated.get("decoder", ()), ablated.get("cross", ())
+            target = Target(labels.input_ids, *of_decoder, logprobs, *without)
+        return TextTask(
+            self.text.input_ids,
+            self.text.segment_ids,
+            pooling=self.pooling if selection.ablates else None,
+            ablated=ablated.get("encoder", ()),
+            target=target,
+            pixels=self.text.pixels,
+            map_layers=states.get("encoder", ()),
+        )
+
+
+def attention_texts(
+    manifest: Manifest,
+    texts: Sequence[Text],
+    separator_ids: Collection[int],
+    target_separator_ids: Collection[int],
+) -> list[AttentionText]:
+    """Return the texts of a request.
+
+    Args:
+        manifest: manifest of the model.
+        texts: tokenised texts with their targets, at least one.
+        separator_ids: ids of the special tokens that end a text, such as [SEP].
+        target_separator_ids: ids of the special tokens that end a target.
+
+    """
+    sentence, decoder = manifest.sentence, manifest.decoder
+    layer = manifest.config.num_hidden_layers
+
+    def separators(ids: Ids, ends: Collection[int]) -> tuple[int, ...]:
+        return tuple(np.isin(ids, [*ends]).nonzero()[0].tolist())
+
+    def of_target(text: Text) -> tuple[int, ...]:
+        if text.target is None or decoder is None:
+            return ()
+        read = shift_right(text.target.input_ids, decoder.start_token_id)
+        return separators(read, target_separator_ids)
+
+    return [
+        AttentionText(
+            text,
+            separators(text.input_ids, separator_ids),
+            Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
+            of_target(text),
+        )
+        for text in texts
+    ]
+
+
+def state_layers(passes: Sequence[LayerPass], last: int) -> StateLayers:
+    """Return the layers whose states passes need; the keys of cross-attention are state `last`."""
+    layers: dict[MapKind, set[int]] = {"encoder": set(), "decoder": set(), "cross": set()}
+    for layer_pass in passes:
+        layers[layer_pass.kind].add(layer_pass.layer)
+    if layers["cross"]:
+        layers["encoder"].add(last)
+    return {kind: tuple(sorted(own)) for kind, own in layers.items()}
+
+
+def states_of(layers: StateLayers, output: Output) -> States:
+    """Return the states of a text from its output."""
+    target = output.target
+    found: Mapping[MapKind, Sequence[HiddenState]] = {
+        "encoder": output.map_states,
+        "decoder": target.hidden if target else (),
+        "cross": target.cross if target else (),
+    }
+    return {
+        (kind, layer): state
+        for kind, own in layers.items()
+        for layer, state in zip(own, found[kind], strict=True)
+    }
 
 
 @dataclass
@@ -65,12 +171,11 @@ class AttentionStream:
     """Timings so far."""
     caller: Call = ANYBODY
     """Client, and the deadline of the request."""
-    convert: Convert = unchanged
+    convert: Convert = np.asarray
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
     passes: list[LayerPass] = field(init=False)
     layers: StateLayers = field(init=False)
-    """Layers whose states the passes need."""
 
     def __post_init__(self) -> None:
         """Determine the passes over each text, and check the texts' sizes.
@@ -80,15 +185,11 @@ class AttentionStream:
 
         """
         self.passes = layer_passes(self.selection, self.config)
-        self.layers = StateLayers.of(self.passes, self.config.num_hidden_layers)
-        self.check_sizes()
-
-    def check_sizes(self) -> None:
-        """Raise if the maps of a layer of a text are too large, requested or not."""
+        self.layers = state_layers(self.passes, self.config.num_hidden_layers)
         largest: dict[MapKind, LayerPass] = {}
         for layer_pass in self.passes:
             known = largest.get(layer_pass.kind, layer_pass)
-            largest[layer_pass.kind] = max(known, layer_pass, key=_arrays)
+            largest[layer_pass.kind] = max(known, layer_pass, key=lambda each: each.arrays)
         for index, text in enumerate(self.texts):
             for layer_pass in largest.values():
                 _check_layer(layer_pass, index, text.lengths)
@@ -100,8 +201,10 @@ class AttentionStream:
     @property
     def hidden_bytes(self) -> int:
         """Maximum bytes of hidden states in memory."""
-        rows = [self.layers.rows(text) for text in self.texts]
-        most = min(sum(rows), max(CHUNK_TOKENS * self.layers.most, *rows))
+        encoder, decoder, cross = map(len, self.layers.values())
+        lengths = [text.lengths for text in self.texts]
+        rows = [encoder * own.source + (decoder + cross) * own.target for own in lengths]
+        most = min(sum(rows), max(CHUNK_TOKENS * max(encoder, decoder + cross), *rows))
         return 4 * self.config.hidden_size * most
 
     async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
@@ -111,40 +214,44 @@ class AttentionStream:
             ServiceError: the request is not admitted, or the engine fails.
 
         """
-        for chunk in _chunks(self.texts):
+        lengths = [[sum(text.lengths)] for text in self.texts]
+        for chunk in runs(range(len(lengths)), lengths.__getitem__, [CHUNK_TOKENS]):
             states, summaries = await self._forward(chunk)
             jobs = [job for item in zip(chunk, states, strict=True) for job in self._jobs(*item)]
             async with contextlib.aclosing(self._in_order(jobs)) as results:
-                for summary in summaries:
-                    gathered = LayerResults()
+                for text, values in zip(chunk, summaries, strict=True):
+                    layers, rollouts = defaultdict[str, list[Floats]](list), dict[str, Floats]()
                     for _ in self.passes:
                         maps = await anext(results)
-                        await gathered.add(maps)
+                        for name, of_heads in maps.statistics.items():
+                            layers[name].append(of_heads)
+                        for name, step in maps.steps.items():
+                            before = rollouts.get(name)
+                            rollouts[name] = await asyncio.to_thread(rollout_step, before, step)
                         yield maps
                         del maps  # free the consumed maps while the next are computed
-                    yield gathered.complete(summary)
+                    stacked = {name: np.stack(own) for name, own in layers.items()}
+                    yield TextSummary(text, {**stacked, **rollouts, **values})
             del states, jobs  # free memory before the next chunk
 
-    async def _forward(self, chunk: range) -> tuple[list[States], list[TextSummary]]:
-        """Return each text's states, and its summary from the forward passes alone."""
+    async def _forward(
+        self, chunk: Sequence[int]
+    ) -> tuple[list[States], Sequence[Mapping[str, Array | float]]]:
+        """Return each text's states, and the fields of its summary from the forward passes."""
         texts = [self.texts[index] for index in chunk]
         tasks = [text.task(self.layers, self.selection) for text in texts]
         if self.selection.ablates:
-            tasks += [text.whole_task() for text in texts]
-        done = await self.scheduler.submit("attention", tasks, self.caller, resumed=chunk.start > 0)
+            tasks += [text.task(self.layers, self.selection, whole=True) for text in texts]
+        done = await self.scheduler.submit("attention", tasks, self.caller, resumed=chunk[0] > 0)
         self.timings.add(done)
         outputs = [result.value for result in done]
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
-        states = [self.layers.states(output) for output in ablated]
         shifts: Sequence[dict[str, float]] = [{}] * len(texts)
         if whole:
             shifts = await self._pooled_shifts(ablated, whole)
-        return states, [
-            TextSummary(index, {**shift, **self._of_target(output, other)})
-            for index, output, other, shift in zip(
-                chunk, ablated, whole or ablated, shifts, strict=True
-            )
-        ]
+        targets = map(self._of_target, ablated, whole or ablated)
+        summaries = [{**shift, **own} for shift, own in zip(shifts, targets, strict=True)]
+        return [states_of(self.layers, output) for output in ablated], summaries
 
     async def _pooled_shifts(
         self, ablated: Sequence[Output], whole: Sequence[Output]
@@ -156,9 +263,9 @@ class AttentionStream:
         pairs = zip(vectors[: len(ablated)], vectors[len(ablated) :], strict=True)
         return [{"pooled_shift": float(shift(*pair))} for pair in pairs]
 
-    def _of_target(self, output: Output, whole: Output) -> dict[str, Floats | float]:
+    def _of_target(self, output: Output, whole: Output) -> dict[str, Array | float]:
         """Return the log-probabilities, and the shift of their mean by the ablation, by field."""
-        values: dict[str, Floats | float] = {}
+        values: dict[str, Array | float] = {}
         target = output.target
         if target is None or target.logprobs is None:
             return values
@@ -171,31 +278,24 @@ class AttentionStream:
         return values
 
     def _jobs(self, index: int, states: States) -> Iterator[Job]:
+        text, last = self.texts[index], self.config.num_hidden_layers
         for layer_pass in self.passes:
-            task = MapsTask(
-                *states.queries_and_keys(layer_pass),
-                layer_pass.layer,
-                layer_pass.heads,
-                layer_pass.kind,
-                values=layer_pass.values,
-                segment=self.texts[index].text.segment,
-            )
-            yield task, self.reduction(index, layer_pass)
-
-    def reduction(self, index: int, layer_pass: LayerPass) -> MapsReduction:
-        """Return the reduction of a pass's maps of the text with an index."""
-        text = self.texts[index]
-        separators, view = text.separators_of(layer_pass.kind), text.text.picture
-        return MapsReduction(self.selection, layer_pass, index, separators, self.convert, view)
+            kind, layer = layer_pass.kind, layer_pass.layer
+            queries = states[kind, layer]
+            keys = states["encoder", last] if kind == "cross" else queries
+            values, segment = layer_pass.values, text.text.segment
+            heads, view = layer_pass.heads, text.text.picture
+            task = MapsTask(queries, keys, layer, heads, kind, values=values, segment=segment)
+            ends = text.target_separators if kind == "decoder" else text.separators
+            yield task, MapsReduction(self.selection, layer_pass, index, ends, self.convert, view)
 
     async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
         """Yield the result of each job, computing a group while the previous one is consumed."""
-        groups = deque(_groups(jobs))
+        groups = runs(jobs, _bytes, (COMPUTED_BYTES, GROUP_BYTES))
 
         def begin() -> asyncio.Task[list[Slot[LayerMaps]]] | None:
-            if not groups:
+            if not (group := next(groups, None)):
                 return None
-            group = groups.popleft()
             tasks, reduce = [task for task, _ in group], [reduction for _, reduction in group]
             return asyncio.create_task(
                 self.scheduler.submit("attention", tasks, self.caller, reduce, resumed=True)
@@ -215,14 +315,17 @@ class AttentionStream:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-def _arrays(layer_pass: LayerPass) -> int:
-    """Return the number of arrays of a map's size that a pass computes."""
-    return len(layer_pass.heads) * (2 if "norms" in layer_pass.include else 1)
+def _bytes(job: Job) -> tuple[int, int]:
+    """Return the bytes of a job's maps before and after their reduction."""
+    task, reduction = job
+    queries, keys = len(task.queries), len(task.keys)
+    computed = 4 * len(task.heads) * queries * keys * (2 if task.values else 1)
+    return computed, reduction.left_bytes(queries, keys)
 
 
 def _check_layer(layer_pass: LayerPass, index: int, lengths: Lengths) -> None:
     """Reject a text or a target whose maps of one layer take too much memory."""
-    size = 4 * _arrays(layer_pass) * math.prod(lengths.shape(layer_pass.kind))
+    size = 4 * layer_pass.arrays * math.prod(lengths.shape(layer_pass.kind))
     if size <= LAYER_BYTES:
         return
     arrays = "maps and norms" if "norms" in layer_pass.include else "maps"
@@ -237,32 +340,3 @@ def _check_layer(layer_pass: LayerPass, index: int, lengths: Lengths) -> None:
         f"of {len(layer_pass.heads)} heads of one layer take {size} bytes, the limit is "
         f"{LAYER_BYTES}; ask for fewer heads without rollout, or for a shorter text"
     )
-
-
-def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Group consecutive jobs by `COMPUTED_BYTES` before, and `GROUP_BYTES` after the reduction."""
-    group: list[Job] = []
-    size = left = 0
-    for task, reduction in jobs:
-        queries, keys = len(task.queries), len(task.keys)
-        own = 4 * len(task.heads) * queries * keys * (2 if task.values else 1)
-        own_left = reduction.left_bytes(queries, keys)
-        if group and (size + own > COMPUTED_BYTES or left + own_left > GROUP_BYTES):
-            yield group
-            group, size, left = [], 0, 0
-        group.append((task, reduction))
-        size, left = size + own, left + own_left
-    if group:
-        yield group
-
-
-def _chunks(texts: Sequence[AttentionText]) -> Iterator[range]:
-    """Group consecutive texts with at most `CHUNK_TOKENS` tokens together."""
-    start = tokens = 0
-    for index, text in enumerate(texts):
-        own = sum(text.lengths)
-        if index > start and tokens + own > CHUNK_TOKENS:
-            yield range(start, index)
-            start, tokens = index, 0
-        tokens += own
-    yield range(start, len(texts))

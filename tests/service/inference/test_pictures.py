@@ -18,7 +18,7 @@ from transformers import ViTImageProcessorPil
 from model.artifact.manifest import Artifact
 from model.images.steps import STEP_BYTES
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
-from service.inference.attention.map_parts import Enlargement, MapPart, Resampling
+from service.inference.attention.map_parts import MapPart, Resampling, enlarged
 from service.inference.pictures import PictureReader, RequestPictures
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import PictureView
@@ -50,10 +50,9 @@ def torchs(patches: Any, height: int, width: int, mode: Resampling) -> Any:
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_the_whole_picture_is_as_torch_and_pillow_resize_it(mode: Resampling) -> None:
     width, height = SIZE
-    enlarge = Enlargement(PictureView(GRID, SIZE, (0, 0, width, height)), mode)
-    found = enlarge(MAPS)
+    found = enlarged(MAPS, PictureView(GRID, SIZE, (0, 0, width, height)), mode)
     assert found.dtype == np.float32
-    assert found.shape[2:] == enlarge.shape == (height, width)
+    assert found.shape[2:] == (height, width)
     np.testing.assert_allclose(found, torchs(PATCHES, height, width, mode), atol=1e-6)
     resample = Image.Resampling[mode.upper()]
     pillows = Image.fromarray(PATCHES[1, 2]).resize(SIZE, resample)
@@ -62,24 +61,23 @@ def test_the_whole_picture_is_as_torch_and_pillow_resize_it(mode: Resampling) ->
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_a_crop_has_zeros_around_it(mode: Resampling) -> None:
-    enlarge = Enlargement(PictureView(GRID, SIZE, (6, 2, 36, 17)), mode)
+    view = PictureView(GRID, SIZE, (6, 2, 36, 17))
     wanted = np.zeros((2, 4, 20, 41), np.float32)
     wanted[..., 2:17, 6:36] = torchs(PATCHES, 15, 30, mode)
-    np.testing.assert_allclose(enlarge(MAPS), wanted, atol=1e-6)
+    np.testing.assert_allclose(enlarged(MAPS, view, mode), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_a_crop_may_exceed_the_picture(mode: Resampling) -> None:
     """A picture that is smaller than the crop is padded, so that its pixels are a part of it."""
-    enlarge = Enlargement(PictureView(GRID, (4, 3), (-3, -2, 12, 7)), mode)
+    view = PictureView(GRID, (4, 3), (-3, -2, 12, 7))
     wanted = torchs(PATCHES, 9, 15, mode)[..., 2:5, 3:7]
-    np.testing.assert_allclose(enlarge(MAPS), wanted, atol=1e-6)
+    np.testing.assert_allclose(enlarged(MAPS, view, mode), wanted, atol=1e-6)
 
 
 def test_a_crop_between_pixels_holds_the_pixels_with_their_centre_in_it() -> None:
-    found = Enlargement(PictureView((1, 2), (6, 2), (0.75, 0, 4.5, 1.4)), "nearest")(
-        np.array([[0.25, 0.75]], np.float32)
-    )
+    view, maps = PictureView((1, 2), (6, 2), (0.75, 0, 4.5, 1.4)), np.array([[0.25, 0.75]])
+    found = enlarged(maps.astype(np.float32), view, "nearest")
     assert found[0].tolist() == [[0, 0.25, 0.25, 0.75, 0, 0], [0, 0, 0, 0, 0, 0]]
 
 
@@ -88,7 +86,7 @@ def test_a_part_of_a_map_is_enlarged_row_by_row() -> None:
     maps = np.random.default_rng(1).random((2, 16, 16), np.float32)
     part = MapPart((0, -1), enlarge="bilinear")
     found = part.of(maps, view)
-    np.testing.assert_array_equal(found, Enlargement(view, "bilinear")(maps[:, [0, 15]]))
+    np.testing.assert_array_equal(found, enlarged(maps[:, [0, 15]], view, "bilinear"))
     assert part.shape(16, 16, view) == found.shape[1:]
 
 

@@ -23,7 +23,13 @@ from service.inference.attention.selection import (
     Lengths,
     layer_passes,
 )
-from service.inference.attention.text import AttentionText, StateLayers, attention_texts
+from service.inference.attention.stream import (
+    AttentionText,
+    StateLayers,
+    attention_texts,
+    state_layers,
+    states_of,
+)
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
 from tests.service import plain
 from tests.service.harness import CONFIG, tokenized
@@ -214,35 +220,26 @@ def one(layer: int, kind: Any) -> LayerPass:
     return LayerPass(kind, layer, (0,), frozenset({"weights"}))
 
 
+def of_kinds(
+    encoder: tuple[int, ...], decoder: tuple[int, ...], cross: tuple[int, ...]
+) -> StateLayers:
+    return {"encoder": encoder, "decoder": decoder, "cross": cross}
+
+
 def test_cross_attention_needs_the_encoders_last_state() -> None:
     own = [one(4, "encoder"), one(1, "encoder"), one(1, "encoder")]
-    assert StateLayers.of(own, 6) == StateLayers((1, 4), (), (), 6)
+    assert state_layers(own, 6) == of_kinds((1, 4), (), ())
     crossing = [*own, one(2, "decoder"), one(1, "cross"), one(0, "cross")]
-    layers = StateLayers.of(crossing, 6)
-    assert layers == StateLayers((1, 4, 6), (2,), (0, 1), 6)
-    assert (layers.most, layers.rows(TEXT)) == (3, 3 * 5 + 3 * 3)
+    assert state_layers(crossing, 6) == of_kinds((1, 4, 6), (2,), (0, 1))
 
 
-def test_queries_and_keys_of_each_kind() -> None:
-    layers = StateLayers((1, 6), (2,), (0, 1), 6)
+def test_states_are_of_a_kind_and_a_layer() -> None:
     arrays = [np.full((2, 2), value, np.float32) for value in range(5)]
-    target = TargetOutput(arrays[2:3], arrays[3:])
-    states = layers.states(Output(map_states=[*arrays[:2]], target=target))
-    found = [states.queries_and_keys(each) for each in (one(1, "encoder"), one(2, "decoder"))]
-    assert [queries is keys for queries, keys in found] == [True, True]
-    assert found[0][0] is arrays[0]
-    assert found[1][0] is arrays[2]
-    queries, keys = states.queries_and_keys(one(1, "cross"))
-    assert queries is arrays[4]
-    assert keys is arrays[1]
-
-
-def test_shapes_and_separators_are_of_each_kinds_keys() -> None:
-    assert TEXT.lengths == (5, 3)
-    shapes = {kind: TEXT.lengths.shape(kind) for kind in ("encoder", "decoder", "cross")}  # type: ignore[arg-type]
-    assert shapes == {"encoder": (5, 5), "decoder": (3, 3), "cross": (3, 5)}
-    assert TEXT.separators_of("encoder") == TEXT.separators_of("cross") == (4,)
-    assert TEXT.separators_of("decoder") == (0, 2)
+    output = Output(map_states=[*arrays[:2]], target=TargetOutput(arrays[2:3], arrays[3:]))
+    found = states_of(of_kinds((1, 6), (2,), (0, 1)), output)
+    keys = ("encoder", 1), ("encoder", 6), ("decoder", 2), ("cross", 0), ("cross", 1)
+    assert [*found] == [*keys]
+    assert all(own is array for own, array in zip(found.values(), arrays, strict=True))
 
 
 def target_of(selection: AttentionSelection, layers: StateLayers) -> Target | None:
@@ -250,7 +247,7 @@ def target_of(selection: AttentionSelection, layers: StateLayers) -> Target | No
 
 
 def test_a_decoder_runs_only_where_something_of_it_is_asked() -> None:
-    none, both = StateLayers((0,), (), (), 6), StateLayers((6,), (1,), (0,), 6)
+    none, both = of_kinds((0,), (), ()), of_kinds((6,), (1,), (0,))
     reported = dataclasses.replace(NOTHING, include=frozenset({"logprobs"}))
     assert ALONE.task(none, reported).target is None
     assert target_of(NOTHING, none) is None
@@ -265,15 +262,16 @@ def test_a_decoder_runs_only_where_something_of_it_is_asked() -> None:
 
 @pytest.mark.parametrize("of", ["encoder", "decoder", "cross"])
 def test_an_ablation_is_held_against_a_pass_without(of: MapKind) -> None:
-    heads = ((1, 2),)
+    heads, layers = ((1, 2),), of_kinds((1,), (2,), (0,))
     asked = dataclasses.replace(NOTHING, ablated={of: heads})
-    task, whole = TEXT.task(StateLayers((), (), (), 6), asked), TEXT.whole_task()
+    task, whole = TEXT.task(layers, asked), TEXT.task(layers, asked, whole=True)
     assert task.target is not None
     assert whole.target is not None
     assert (task.ablated, task.target.ablated, task.target.cross_ablated) == tuple(
         heads if of == kind else () for kind in ("encoder", "decoder", "cross")
     )
     assert (whole.ablated, whole.target.ablated, whole.target.cross_ablated) == ((), (), ())
+    assert (whole.map_layers, whole.target.hidden_layers, whole.target.cross_layers) == ((),) * 3
     for each in (task, whole):
         assert each.pooling == TEXT.pooling
         assert each.target is not None

@@ -204,7 +204,7 @@ def plain_rollout(layers: np.ndarray) -> np.ndarray:
 def rollout(layers: np.ndarray) -> np.ndarray:
     found = None
     for maps in layers:
-        found = rollout_step(found, maps)
+        found = rollout_step(found, maps.mean(axis=0))
     assert found is not None
     return found
 

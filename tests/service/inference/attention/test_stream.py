@@ -20,8 +20,7 @@ from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded, ReplyTooLarge
 from service.inference.attention.maps import LayerMaps, TextSummary
 from service.inference.attention.selection import ArrayName, AttentionSelection
-from service.inference.attention.stream import AttentionStream
-from service.inference.attention.text import AttentionText
+from service.inference.attention.stream import AttentionStream, AttentionText
 from service.inference.timings import Timings
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, GatedEngine, batching, text, tokenized, until

@@ -35,8 +35,7 @@ from service.inference.attention.selection import (
     AttentionSelection,
     LayersAndHeads,
 )
-from service.inference.attention.stream import AttentionStream
-from service.inference.attention.text import AttentionText
+from service.inference.attention.stream import AttentionStream, AttentionText
 from service.inference.timings import Timings
 from tests.service import plain
 from tests.service.api.native.attention.test_writers import (

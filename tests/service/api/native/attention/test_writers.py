@@ -28,8 +28,7 @@ from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention.selection import ArrayName, AttentionSelection
-from service.inference.attention.stream import AttentionStream
-from service.inference.attention.text import AttentionText
+from service.inference.attention.stream import AttentionStream, AttentionText
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
 from tests.service import plain
