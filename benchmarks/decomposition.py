@@ -20,9 +20,11 @@ from benchmarks.harness.service import default_artifact
 from model.artifact.manifest import Artifact
 from service.engines.contract import Pooling, Task, TextTask
 from service.engines.onnx import OnnxEngine
-from service.inference.explanation.decomposition import DecomposedText, TextDecomposition
+from service.inference.encoding import PreparedTexts
+from service.inference.explanation.decomposition import ASSUMED, DecomposedText, TextDecomposition
 from service.inference.timings import Timings
 from service.inference.tokenization.text import ArrayText, places_of
+from service.scheduler.call import ANYBODY
 from service.scheduler.lanes import BatchLimits, Observer
 from service.scheduler.scheduler import Scheduler
 
@@ -56,7 +58,8 @@ async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> No
             (done, *_) = await scheduler.submit("encode", tasks)
             encoded.append((time.process_time() - began) / count)
             began = time.process_time()
-            steps = TextDecomposition(scheduler, config, text, pooling, Timings(tokens, 0.0, 0.0))
+            prepared = PreparedTexts([text], ANYBODY, scheduler, Timings(tokens, 0.0, 0.0))
+            steps = TextDecomposition(prepared, config, text, pooling, ASSUMED)
             decomposed_text = await steps.result()
             decomposed.append(time.process_time() - began)
             errors.append(_error(decomposed_text, done.value.pooled))

@@ -259,16 +259,8 @@ class Inference:
             self.require_head_outputs()
         ends = self.reader.separator_ids, self.reader.target_separator_ids
         texts = attention_texts(self.manifest, prepared.texts, *ends)
-        return AttentionStream(
-            prepared.scheduler,
-            self.config,
-            selection,
-            texts,
-            prepared.timings,
-            caller=prepared.caller,
-            convert=convert,
-            finish=self.vectors.project if self.sentence.modules else None,
-        )
+        finish = self.vectors.project if self.sentence.modules else None
+        return AttentionStream(prepared, self.config, selection, texts, convert, finish)
 
     def close(self) -> bool:
         """Wait for running work to finish; return whether it did."""

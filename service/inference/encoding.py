@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 from model.artifact.manifest import Manifest
 from model.config.precision import Use
 from model.numerics.late_interaction import Role
 from model.numerics.pooling import PoolingModes, PoolingName
 from model.numerics.quantization import FLOAT32, Quantization
-from service.engines.contract import Ablated
+from service.engines.contract import Ablated, Output, Task
 from service.inference.timings import Timings, Warnings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.text import Text
 from service.scheduler.call import Call
+from service.scheduler.lanes import LaneName
+from service.scheduler.queue import Reduce, Value
 from service.scheduler.scheduler import Scheduler
 
 
@@ -57,6 +60,32 @@ class PreparedTexts:
     def engine(self) -> str:
         """Name of the engine that computes the texts."""
         return self.scheduler.engine.name
+
+    @overload
+    async def submit(
+        self, lane: LaneName, tasks: Sequence[Task], *, resumed: bool = ...
+    ) -> list[Output]: ...
+    @overload
+    async def submit(
+        self,
+        lane: LaneName,
+        tasks: Sequence[Task],
+        reduce: Sequence[Reduce[Value]],
+        *,
+        resumed: bool = ...,
+    ) -> list[Value]: ...
+    async def submit(
+        self,
+        lane: LaneName,
+        tasks: Sequence[Task],
+        reduce: Sequence[Reduce[Any]] = (),
+        *,
+        resumed: bool = False,
+    ) -> list[Any]:
+        """Compute tasks of the request as `Scheduler.submit` does, and add to its timings."""
+        done = await self.scheduler.submit(lane, tasks, self.caller, reduce, resumed=resumed)
+        self.timings.add(done)
+        return [result.value for result in done]
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ async def encode_windows(prepared: PreparedTexts, plan: Plan, hidden_size: int) 
             tasks.append(TextTask(ids, segments, plan.states, ablated=plan.options.ablated))
             keep.append(_Keep(window, own))
     prepared.timings.tokens = sum(task.tokens for task in tasks)
-    prepared.timings.add(await prepared.scheduler.submit("encode", tasks, prepared.caller, keep))
+    await prepared.submit("encode", tasks, keep)
 
     def arrays() -> list[TextArrays]:
         pairs = zip(texts, states, strict=True)

@@ -143,8 +143,9 @@ async def ranked(
     if isinstance(scorer, SeparateScorer):
         check_size(exchange, scorer.query_bytes, FEWER_TEXTS)
         exchange.reservation.grow(scorer.query_bytes, bounded=True)
-    ranking = await Ranker(scorer, texts.documents).rank(reply_bytes)
-    return Ranking(ranking.scores, scorer.scoring == "logit", scorer.timings)
+    ranker = Ranker(scorer, texts.documents)
+    await ranker.rank(reply_bytes)
+    return Ranking(ranker.scores, scorer.scoring == "logit", scorer.timings)
 
 
 class Prediction(BaseModel):

@@ -53,10 +53,10 @@ from service.engines.contract import Output
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.explanation.cost import ExplainOptions, Side, fitting_pair
 from service.inference.explanation.decomposition import check_memory
-from service.inference.explanation.explanation import Explainer, Tower, check_explainable
+from service.inference.explanation.explanation import Explainer, check_explainable
 from service.inference.explanation.spans import SpanKind
+from service.inference.explanation.tower import ExplainOptions, Side, Tower, fitting_pair
 from service.inference.ranking.choice import RankTexts, scorer_of
 from service.inference.ranking.ranker import each_document
 from service.inference.ranking.scorers import SeparateScorer
@@ -317,7 +317,7 @@ async def prepared_explainer(
         tower = Tower(towers[0], options[0], joined(first, second))
         both = tower, tower
     else:
-        both = Tower(towers[0], options[0], first), Tower(towers[1], options[1], second)
+        both = Tower(towers[0], options[0], first, 1), Tower(towers[1], options[1], second, 1)
     return await asyncio.to_thread(Explainer, both, body.inputs, texts)
 
 

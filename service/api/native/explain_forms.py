@@ -20,9 +20,9 @@ from service.api.native.texts import Header, metadata, text_fields, text_tensors
 from service.api.wire.json_pieces import json_pieces, safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.replies import WarnedReply
-from service.inference.explanation.cost import ExplainOptions, Side
 from service.inference.explanation.explanation import PairExplanation
 from service.inference.explanation.spans import Block
+from service.inference.explanation.tower import ExplainOptions, Side
 from service.inference.ranking.scorers import MatchedToken
 from service.inference.tokenization.text import Text
 

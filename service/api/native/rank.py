@@ -198,12 +198,10 @@ async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
     prompts = prompt_fields(inference.sentence, used_prompts(inference, texts.prompts))
     size = reply_bytes(ranker, len(orjson.dumps(prompts)))
     reserve(exchange, size, advice=FEWER)
-    ranking = await ranker.rank(size)
+    await ranker.rank(size)
     timings = scorer.timings
     header = Header(model.name, scorer.documents.engine, {}, timings.warnings)
-    return await json_reply(
-        exchange, lambda: rank_content(header, ranker, ranking, prompts), timings
-    )
+    return await json_reply(exchange, lambda: rank_content(header, ranker, prompts), timings)
 
 
 def reply_bytes(ranker: Ranker, prompt_bytes: int) -> int:

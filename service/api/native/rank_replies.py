@@ -23,7 +23,7 @@ from service.inference.ranking.contrast import (
     differences,
     rank_with,
 )
-from service.inference.ranking.ranker import Ranker, Ranking
+from service.inference.ranking.ranker import Ranker
 from service.inference.ranking.scorers import Method, Scoring
 from service.inference.tokenization.text import Text
 
@@ -142,7 +142,7 @@ class RankReply(WarnedReply):
 
 
 def rank_content(
-    header: Header, ranker: Ranker, ranking: Ranking, prompts: Mapping[str, object]
+    header: Header, ranker: Ranker, prompts: Mapping[str, object]
 ) -> dict[str, object]:
     """Return the JSON reply; fields that were not requested are absent."""
     scorer = ranker.scorer
@@ -152,10 +152,10 @@ def rank_content(
     content["prompts"] = prompts
     if ranker.options.explain == "tokens":
         content["query"] = _tokens(scorer.query_text(0))
-    shown = ranking.order[: ranker.shown]
-    content["results"] = [_result(ranker, ranking, number) for number in shown]
-    if ranking.contrast:
-        content["contrast"] = _contrast(ranking.scores, ranking.contrast)
+    shown = ranker.order[: ranker.shown]
+    content["results"] = [_result(ranker, number) for number in shown]
+    if ranker.contrast:
+        content["contrast"] = _contrast(ranker.scores, ranker.contrast)
     tokens = scorer.timings.tokens
     return content | {"usage": {"inputs": len(ranker.inputs), "tokens": tokens}}
 
@@ -178,12 +178,12 @@ def _tokens(text: Text) -> dict[str, object]:
     }
 
 
-def _result(ranker: Ranker, ranking: Ranking, number: int) -> dict[str, object]:
-    score, parts = ranking.documents[number].score, ranking.documents[number].parts
+def _result(ranker: Ranker, number: int) -> dict[str, object]:
+    score, parts = ranker.documents[number].score, ranker.documents[number].parts
     fields: dict[str, object] = {"index": number, "score": score}
     if parts is not None:
         fields["parts"] = parts
-    explained = ranking.tokens.get(number)
+    explained = ranker.tokens.get(number)
     if explained is not None:
         fields |= _tokens(ranker.scorer.document(number)) | {
             "shares": explained.shares.tolist(),

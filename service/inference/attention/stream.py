@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,13 +31,11 @@ from service.inference.attention.selection import (
     layer_passes,
 )
 from service.inference.attention.statistics import rollout_step, shift
+from service.inference.encoding import PreparedTexts
 from service.inference.outputs.field import Array
 from service.inference.runs import runs
-from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
-from service.scheduler.call import ANYBODY, Call
 from service.scheduler.queue import Slot
-from service.scheduler.scheduler import Scheduler
 
 GROUP_BYTES = 8 * 2**20
 """Maximum bytes of reduced maps in a group of jobs; a single layer of a text may exceed it."""
@@ -163,14 +160,11 @@ def states_of(layers: StateLayers, output: Output) -> States:
 class AttentionStream:
     """Attention of a request, computed as it is consumed."""
 
-    scheduler: Scheduler
+    prepared: PreparedTexts
+    """Texts of the request, with their scheduler, caller and timings so far."""
     config: EncoderConfig
     selection: AttentionSelection
     texts: Sequence[AttentionText]
-    timings: Timings
-    """Timings so far."""
-    caller: Call = ANYBODY
-    """Client, and the deadline of the request."""
     convert: Convert = np.asarray
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
@@ -196,7 +190,8 @@ class AttentionStream:
 
     def drop_deadline(self) -> None:
         """Compute the rest without a deadline, because its reply has begun."""
-        self.caller = dataclasses.replace(self.caller, finish_by=math.inf)
+        caller = replace(self.prepared.caller, finish_by=math.inf)
+        self.prepared = replace(self.prepared, caller=caller)
 
     @property
     def hidden_bytes(self) -> int:
@@ -242,8 +237,9 @@ class AttentionStream:
         tasks = [text.task(self.layers, self.selection) for text in texts]
         if self.selection.ablates:
             tasks += [text.task(self.layers, self.selection, whole=True) for text in texts]
-        done = await self.scheduler.submit("attention", tasks, self.caller, resumed=chunk[0] > 0)
-        self.timings.add(done)
+        scheduler, caller = self.prepared.scheduler, self.prepared.caller
+        done = await scheduler.submit("attention", tasks, caller, resumed=chunk[0] > 0)
+        self.prepared.timings.add(done)
         outputs = [result.value for result in done]
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
         shifts: Sequence[dict[str, float]] = [{}] * len(texts)
@@ -297,15 +293,14 @@ class AttentionStream:
             if not (group := next(groups, None)):
                 return None
             tasks, reduce = [task for task, _ in group], [reduction for _, reduction in group]
-            return asyncio.create_task(
-                self.scheduler.submit("attention", tasks, self.caller, reduce, resumed=True)
-            )
+            submit, caller = self.prepared.scheduler.submit, self.prepared.caller
+            return asyncio.create_task(submit("attention", tasks, caller, reduce, resumed=True))
 
         running = begin()
         try:
             while running:
                 done = await running
-                self.timings.add(done)
+                self.prepared.timings.add(done)
                 running = begin()
                 while done:
                     yield done.pop(0).value

@@ -24,9 +24,9 @@ from model.numerics.pooling import PoolingModes, modes_of, pooled_parts
 from service.engines.contract import DecomposeTask, Floats, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.core import Inference
-from service.inference.timings import Timings
+from service.inference.encoding import PreparedTexts
 from service.inference.tokenization.text import Text
-from service.scheduler.call import ANYBODY, Call
+from service.scheduler.call import Call
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 
@@ -94,14 +94,12 @@ def pair_shares(first: DecomposedText, second: DecomposedText) -> Floats:
 class TextDecomposition:
     """Decomposition of one text's vector."""
 
-    scheduler: Scheduler
+    prepared: PreparedTexts
     config: EncoderConfig
     text: Text
     pooling: Pooling
-    timings: Timings
     part_cost: float
     """See `decomposition_tokens`."""
-    caller: Call = ANYBODY
     pooled_parts: Callable[[Floats, PoolingModes, int], Floats] = pooled_parts
     """Function from parts of states, pooling and first pooled token to shares."""
     _parts: Floats = field(init=False)
@@ -123,20 +121,16 @@ class TextDecomposition:
         """Compute hidden state 0, in which each token has only its own share."""
         ids, segments = self.text.input_ids, self.text.segment_ids
         task = TextTask(ids, segments, hidden_layers=(0,), pixels=self.text.pixels)
-        (done,) = await self.scheduler.submit("attention", [task], self.caller, resumed=True)
-        self.timings.add([done])
-        states = done.value.hidden[0]
+        (output,) = await self.prepared.submit("attention", [task], resumed=True)
+        states = output.hidden[0]
         self._parts = await asyncio.to_thread(_own_shares, states, states)
         if not self.pooling.layer:
             return
         segment = self.text.segment
         step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE, segment=segment)
-        task_of_values = DecomposeTask(step, self._tokens(len(states), 2))
-        results = await self.scheduler.submit(
-            "attention", [task_of_values], self.caller, resumed=True
-        )
-        self.timings.add(results)
-        values = requested(requested(results[0].value.decomposed).values)
+        of_values = DecomposeTask(step, self._tokens(len(states), 2))
+        (output,) = await self.prepared.submit("attention", [of_values], resumed=True)
+        values = requested(requested(output.decomposed).values)
         of_states, of_shares = values[:, :, 0], values[:, :, 1]
         self._values = await asyncio.to_thread(_own_shares, of_states, of_shares)
 
@@ -157,8 +151,7 @@ class TextDecomposition:
             tokens = self._tokens(len(rows), entering.shape[1])
             tasks.append(DecomposeTask(step, tokens, last))
             reduce.append(functools.partial(_copy_rows, parts, values, rows))
-        done = await self.scheduler.submit("attention", tasks, self.caller, reduce, resumed=True)
-        self.timings.add(done)
+        await self.prepared.submit("attention", tasks, reduce, resumed=True)
         self._parts, self._values = parts, values
 
     def _rows(self, layer: int) -> Sequence[range]:

@@ -10,7 +10,7 @@ text's vector, L layers, N heads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -21,37 +21,23 @@ from model.config.encoder import EncoderConfig
 from model.numerics.pooling import PoolingModes
 from model.numerics.similarity import spearman
 from model.runtimes.capabilities import Decomposition
-from service.engines.contract import Floats, Output, Pooling, TextTask
+from service.engines.contract import Floats, Output
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.core import Inference
-from service.inference.encoding import PreparedTexts
-from service.inference.explanation.cost import (
-    ExplainOptions,
-    Load,
-    Side,
-    check_time,
-    needed_tokens,
-    run_until,
-    writing_seconds,
-)
-from service.inference.explanation.decomposition import (
-    DecomposedText,
-    TextDecomposition,
-    decomposition_bytes,
-    pair_shares,
-    part_cost,
-)
+from service.inference.explanation.deadline import needed_tokens, run_until, writing_seconds
+from service.inference.explanation.decomposition import decomposition_bytes, pair_shares
 from service.inference.explanation.occlusion import (
     HeadOcclusion,
     Occlusion,
-    Tokens,
     cosine,
     head_occlusion_bytes,
     in_turn,
     occlude,
 )
 from service.inference.explanation.spans import AnySpan, SpanKind, blocks_of, span_sums, spans_of
+from service.inference.explanation.tower import ExplainOptions, Side, Tower, check_time
+from service.inference.runs import runs
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
@@ -111,6 +97,9 @@ class PairExplanation:
     """`[L, N]`: similarity minus the similarity with the head ablated in both texts."""
     wanted: Mapping[str, int] = field(default_factory=dict)
     """Number of values to compute, by method; 1 for a decomposition."""
+    occlusions: list[Occlusion] = field(default_factory=list)
+    """Occlusion of each text, whose arrays a running batch may still write."""
+    head_occlusion: HeadOcclusion | None = None
 
     @property
     def shares(self) -> dict[str, Floats]:
@@ -136,6 +125,26 @@ class PairExplanation:
         """Whether the deadline came before all requested values were computed."""
         return self.computed != dict(self.wanted)
 
+    def settle(self, options: ExplainOptions, lengths: Sequence[int]) -> None:
+        """Copy the losses computed so far, and count the requested values.
+
+        `lengths` are the tokens of both texts.
+        """
+        wanted: dict[str, int] = {}
+        if options.occlusion:
+            losses = [(self.similarity - own.scores).astype(np.float32) for own in self.occlusions]
+            self.occlusion = losses[0], losses[1]
+            wanted["occlusion"] = sum(len(own.order) for own in self.occlusions)
+        if options.decomposition:
+            wanted["decomposition"] = 1
+            if self.decomposition is None:
+                self.decomposition = np.full(lengths, np.nan, np.float32)
+        if self.head_occlusion:
+            without = self.head_occlusion.similarities
+            self.heads = (self.similarity - without).astype(np.float32)
+            wanted["heads"] = without.size
+        self.wanted = wanted
+
     def error(self, matrix: Floats) -> float:
         """Return |sum of the shares − similarity|; NaN if the shares were not computed."""
         return abs(float(matrix.sum(dtype=np.float64)) - self.similarity)
@@ -159,98 +168,6 @@ class PairExplanation:
         return correlations
 
 
-@dataclass(eq=False)
-class Tower:
-    """Encoder of one or both sides of each pair."""
-
-    inference: Inference
-    options: ExplainOptions
-    """Options of the request, with the layer of this encoder."""
-    prepared: PreparedTexts
-    """Texts or pictures of its sides, its scheduler, and the client of the request."""
-    part_cost: float = 0.0
-    """See `decomposition_tokens`; 0 until it is measured."""
-
-    async def measure(self) -> None:
-        """Measure the cost of a decomposition, if one is requested."""
-        if self.options.decomposition:
-            prepared = self.prepared
-            scheduler, caller = prepared.scheduler, prepared.caller
-            self.part_cost = await part_cost(self.inference, scheduler, caller)
-
-    def load(self, sides: Sequence[Side], texts: int) -> Load:
-        """Return the work on some sides, of which this encoder has `texts` of each pair."""
-        scheduler, config = self.prepared.scheduler, self.inference.config
-        return Load(scheduler, self.options, config, self.part_cost, sides, texts)
-
-    def task(self, text: Text) -> TextTask:
-        """Return the forward pass that gives a text's vector, and its states if they are needed."""
-        kept = self.options.pairs or self.options.occlusion
-        layers = (self.options.layer,) if kept else ()
-        pooling = self.pooling_of(text)
-        return TextTask(
-            text.input_ids, text.segment_ids, layers, pooling=pooling, pixels=text.pixels
-        )
-
-    def first_pooled(self, text: Text) -> int:
-        """Return the index of the first pooled token."""
-        return text.first_pooled(self.inference.sentence)
-
-    def pooling_of(self, text: Text) -> Pooling:
-        """Return the pooling of a text."""
-        mode = self.options.pooling or self.inference.sentence.pooling
-        return Pooling(self.options.layer, mode, self.first_pooled(text))
-
-    def finish(self, pooled: Floats) -> Floats:
-        """Return the vector of a pooled vector."""
-        return self.inference.vectors.finish([pooled], self.options.pooling)[0]
-
-    def projected(self, states: Floats) -> Floats:
-        """Return each token's state as if it alone were pooled: `[S, H]` → `[S, D]`."""
-        vectors, pooling = self.inference.vectors, self.options.pooling
-        return np.stack(vectors.finish([*states], pooling, normalize=False))
-
-    def occlusion(
-        self, text: Text, spans: Sequence[AnySpan], order: Sequence[int], other: Floats
-    ) -> Occlusion:
-        """Return the occlusion of a text's spans in its cosine with the other vector."""
-        ids, whole = text.input_ids, self.pooling_of(text)
-        first = whole.first_token
-
-        def task(unseen: Tokens) -> TextTask | None:
-            left_out = tuple(token for token in unseen if token >= first)
-            if len(left_out) == len(ids) - first:
-                return None
-            pooling, pixels = replace(whole, left_out=left_out), text.pixels
-            return TextTask(ids, text.segment_ids, pooling=pooling, unseen=unseen, pixels=pixels)
-
-        def score(output: Output, _: Tokens) -> float:
-            return cosine(self.finish(requested(output.pooled)), other)
-
-        return Occlusion([span.tokens for span in spans], order, task, score, empty_score=0.0)
-
-    async def decompose(self, text: Text) -> DecomposedText:
-        """Return a text's unnormalised vector, and the share of each input token in it."""
-        prepared, pooling = self.prepared, self.pooling_of(text)
-        decomposed = await TextDecomposition(
-            prepared.scheduler,
-            self.inference.config,
-            text,
-            pooling,
-            prepared.timings,
-            self.part_cost,
-            prepared.caller,
-            self.inference.vectors.pooled_parts,
-        ).result()
-        return self.of_vector(decomposed.pooled, decomposed.shares)
-
-    def of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
-        """Return a text's unnormalised vector and its shares, from the pooled vector's."""
-        vectors, pooling = self.inference.vectors, self.options.pooling
-        (vector,) = vectors.finish([pooled], pooling, normalize=False)
-        return DecomposedText(vector, vectors.shares(shares, pooling))
-
-
 T = TypeVar("T")
 
 
@@ -267,10 +184,6 @@ class Explainer:
     spans: Sequence[Sequence[AnySpan]] = field(init=False)
     """Spans of each text."""
     pairs: Sequence[PairExplanation] = field(init=False)
-    _occlusions: list[Occlusion] = field(default_factory=list, init=False)
-    """Occlusion of each text; empty unless requested."""
-    _heads: list[HeadOcclusion] = field(default_factory=list, init=False)
-    """Occlusion of the heads of each pair; empty unless requested."""
 
     def __post_init__(self) -> None:
         """Determine the spans of the texts."""
@@ -359,6 +272,11 @@ class Explainer:
         await asyncio.to_thread(self._settle)
         return self.pairs
 
+    def _settle(self) -> None:
+        for number, pair in enumerate(self.pairs):
+            lengths = [text.size for text in self.texts[2 * number : 2 * number + 2]]
+            pair.settle(self.options, lengths)
+
     def _spans(self, given: Input, text: Text) -> Sequence[AnySpan]:
         if text.picture is not None:
             return blocks_of(text, self.options.block)
@@ -368,18 +286,14 @@ class Explainer:
 
     def _promise(self, seconds: float, writing: float) -> list[PendingWork]:
         """Reserve the work of each encoder, if the smallest useful part fits into the seconds."""
-        loads = [
-            tower.load(self._of(tower, self.sides), self.towers.count(tower))
-            for tower in self.encoders
-        ]
-        promises = []
-        shares = check_time(loads, seconds)
-        for tower, load, share in zip(self.encoders, loads, shares, strict=True):
-            work = load.work(load.sides)
-            needed = needed_tokens(load.scheduler, work, share * seconds)
+        sides = {tower: self._of(tower, self.sides) for tower in self.encoders}
+        shares, promises = check_time(sides, seconds), []
+        for (tower, own), share in zip(sides.items(), shares, strict=True):
+            work, prepared = tower.work(own), tower.prepared
+            needed = needed_tokens(prepared.scheduler, work, share * seconds)
             promises.append(PendingWork(work.tokens, needed, writing_seconds=writing))
-            caller = replace(tower.prepared.caller, pending=promises[-1])
-            tower.prepared = replace(tower.prepared, caller=caller)
+            caller = replace(prepared.caller, pending=promises[-1])
+            tower.prepared = replace(prepared, caller=caller)
         return promises
 
     def _of(self, tower: Tower, values: Sequence[T]) -> list[T]:
@@ -388,53 +302,49 @@ class Explainer:
 
     async def _encode(self) -> None:
         """Compute the vectors of all texts, and the results that need only the hidden states."""
-        for numbers in chunks(self.texts):
-            outputs: dict[int, Output] = {}
-            for tower in self.encoders:
-                scheduler, caller = tower.prepared.scheduler, tower.prepared.caller
-                own = self._of(tower, numbers)
-                tasks = [tower.task(self.texts[number]) for number in own]
-                resumed = numbers.start > 0
-                done = await scheduler.submit("attention", tasks, caller, resumed=resumed)
-                tower.prepared.timings.add(done)
-                outputs |= zip(own, (result.value for result in done), strict=True)
-            await asyncio.to_thread(self._take, numbers, outputs)
 
-    def _take(self, numbers: range, outputs: Mapping[int, Output]) -> None:
+        def tokens(number: int) -> list[int]:
+            return [sum(text.size for text in self.texts[2 * number : 2 * number + 2])]
+
+        for pairs in runs(range(len(self.pairs)), tokens, [CHUNK_TOKENS]):
+            outputs: dict[int, Output] = {}
+            numbers = range(2 * pairs[0], 2 * pairs[-1] + 2)
+            for tower in self.encoders:
+                own, resumed = self._of(tower, numbers), numbers.start > 0
+                tasks = [tower.task(self.texts[number]) for number in own]
+                done = await tower.prepared.submit("attention", tasks, resumed=resumed)
+                outputs |= zip(own, done, strict=True)
+            await asyncio.to_thread(self._take, pairs, outputs)
+
+    def _take(self, pairs: Sequence[int], outputs: Mapping[int, Output]) -> None:
         """Store the outputs of both texts of some pairs."""
-        for n in numbers[::2]:
-            texts, pair, found = (
-                self.texts[n : n + 2],
-                self.pairs[n // 2],
-                [outputs[n], outputs[n + 1]],
-            )
-            vectors = [
-                tower.finish(requested(output.pooled))
-                for tower, output in zip(self.towers, found, strict=True)
-            ]
+        for number in pairs:
+            sides = range(2 * number, 2 * number + 2)
+            texts, found = [self.texts[n] for n in sides], [outputs[n] for n in sides]
+            pair, both = self.pairs[number], zip(self.towers, found, strict=True)
+            vectors = [tower.embedder.vector(output) for tower, output in both]
             pair.similarity = cosine(*vectors)
             if self.options.pairs:
                 pair.pairs = self._pairs(texts, found)
             if self.options.occlusion:
-                sides = self.towers, texts, pair.spans, self._shares(texts, found, vectors)
-                for tower, text, spans, own, other in zip(*sides, reversed(vectors), strict=True):
-                    order = most_promising(spans, own, self.options.top)
-                    self._occlusions.append(tower.occlusion(text, spans, order, other))
+                own = self.towers, texts, pair.spans, self._shares(texts, found, vectors)
+                for tower, text, spans, shares, other in zip(*own, vectors[::-1], strict=True):
+                    order = most_promising(spans, shares, self.options.top)
+                    pair.occlusions.append(tower.occlusion(text, spans, order, other))
             if self.options.heads:
-                tower, config = self.towers[0], self.configs[0]
+                embedder, config = self.towers[0].embedder, self.configs[0]
                 shape = config.num_hidden_layers, config.num_attention_heads
-                poolings = [tower.pooling_of(text) for text in texts]
+                tasks = [requested(embedder.task(text)) for text in texts]
                 without = np.full(shape, np.nan, np.float32)
-                self._heads.append(HeadOcclusion(texts, poolings, tower.finish, without))
+                pair.head_occlusion = HeadOcclusion(tasks, embedder.vector, without)
 
     async def _occlude(self, tower: Tower) -> None:
         """Occlude a tower's spans and heads: the first of each text, then the second, and so on."""
-        prepared = tower.prepared
-        spans = [occlusion.jobs() for occlusion in self._of(tower, self._occlusions)]
-        heads = chain.from_iterable(heads.jobs() for heads in self._heads)
-        await occlude(
-            prepared.scheduler, prepared.caller, prepared.timings, in_turn([*spans, heads])
-        )
+        sides = chain.from_iterable(pair.occlusions for pair in self.pairs)
+        spans = [occlusion.jobs() for occlusion in self._of(tower, [*sides])]
+        heads = (pair.head_occlusion for pair in self.pairs)
+        of_heads = chain.from_iterable(own.jobs() for own in heads if own)
+        await occlude(tower.prepared, in_turn([*spans, of_heads]))
 
     async def _decompose(self) -> None:
         """Decompose both texts of each pair, one pair after another."""
@@ -444,14 +354,6 @@ class Explainer:
                 await tower.decompose(text) for tower, text in zip(self.towers, texts, strict=True)
             ]
             pair.decomposition = await asyncio.to_thread(pair_shares, *parts)
-
-    def _settle(self) -> None:
-        """Copy the losses computed so far, into whose arrays a running batch may still write."""
-        for number, pair in enumerate(self.pairs):
-            occlusions = self._occlusions[2 * number : 2 * number + 2]
-            heads = self._heads[number] if self._heads else None
-            lengths = [len(text.input_ids) for text in self.texts[2 * number : 2 * number + 2]]
-            settle(pair, self.options, lengths, occlusions, heads)
 
     def _shares(
         self, texts: Sequence[Text], outputs: Sequence[Output], vectors: Sequence[Floats]
@@ -464,60 +366,18 @@ class Explainer:
         states = [output.hidden[0] for output in outputs]
         first, second = self.towers
         if first is second:
-            return shares_in_means(states, [first.first_pooled(text) for text in texts])
+            poolings = [first.embedder.pooling(text) for text in texts]
+            return shares_in_means(states, [pooling.first_token for pooling in poolings])
         pairs = zip(self.towers, states, reversed(vectors), strict=True)
-        return [tower.projected(rows) @ other for tower, rows, other in pairs]
+        return [tower.embedder.projected(rows) @ other for tower, rows, other in pairs]
 
     def _pairs(self, texts: Sequence[Text], outputs: Sequence[Output]) -> Floats:
         """Return xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of pooled tokens, 0 of others."""
         parts, before = [], []
         for tower, text, output in zip(self.towers, texts, outputs, strict=True):
-            start = tower.first_pooled(text)
-            rows = output.hidden[0][start:]
-            parts.append(tower.of_vector(requested(output.pooled), rows / np.float32(len(rows))))
-            before.append((start, 0))
+            parts.append(tower.embedder.mean_shares(text, output))
+            before.append((tower.embedder.pooling(text).first_token, 0))
         return np.pad(pair_shares(*parts), before)
-
-
-def settle(
-    pair: PairExplanation,
-    options: ExplainOptions,
-    lengths: Sequence[int],
-    occlusions: Sequence[Occlusion],
-    heads: HeadOcclusion | None,
-) -> None:
-    """Store the losses computed so far, and the numbers of requested values, in an explanation.
-
-    `lengths` are the tokens of both texts.
-    """
-    wanted: dict[str, int] = {}
-    if options.occlusion:
-        first, second = ((pair.similarity - own.scores).astype(np.float32) for own in occlusions)
-        pair.occlusion = first, second
-        wanted["occlusion"] = sum(len(own.order) for own in occlusions)
-    if options.decomposition:
-        wanted["decomposition"] = 1
-        if pair.decomposition is None:
-            pair.decomposition = np.full(lengths, np.nan, np.float32)
-    if heads:
-        pair.heads = (pair.similarity - heads.similarities).astype(np.float32)
-        wanted["heads"] = pair.heads.size
-    pair.wanted = wanted
-
-
-def chunks(texts: Sequence[Text]) -> Iterator[range]:
-    """Split pairs into runs of at most `CHUNK_TOKENS` tokens; a longer pair is a run alone.
-
-    Yield the indices of the texts of each run; the texts of a pair are adjacent.
-    """
-    start = tokens = 0
-    for number in range(0, len(texts), 2):
-        own = sum(len(text.input_ids) for text in texts[number : number + 2])
-        if number > start and tokens + own > CHUNK_TOKENS:
-            yield range(start, number)
-            start, tokens = number, 0
-        tokens += own
-    yield range(start, len(texts))
 
 
 def shares_in_means(states: Sequence[Floats], first: Sequence[int]) -> list[Floats]:

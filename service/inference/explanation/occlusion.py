@@ -16,20 +16,16 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
-from service.engines.contract import Floats, Output, Pooling, TextTask
-from service.inference.timings import Timings
-from service.inference.tokenization.text import Text
-from service.scheduler.call import Call
-from service.scheduler.outputs import requested
-from service.scheduler.queue import Slot
-from service.scheduler.scheduler import Scheduler
+from service.engines.contract import Floats, Output, TextTask
+from service.inference.encoding import PreparedTexts
+from service.inference.runs import runs
 
 SLICE_TOKENS = 4096
 """Maximum tokens of a slice of texts that is queued at once; a longer text is a slice alone."""
@@ -37,8 +33,6 @@ SLICES = 2
 """Number of slices in the queue at a time, so that no worker is idle at the end of a slice."""
 Tokens = tuple[int, ...]
 """Indices of a part's tokens in a text."""
-Finish = Callable[[Floats], Floats]
-"""Function from a pooled vector to the vector of its text."""
 Job = tuple[TextTask, Callable[[Output], None]]
 """Forward pass, and the function that stores its output in the thread that computed it."""
 
@@ -89,38 +83,22 @@ def in_turn(jobs: Iterable[Iterable[Job]]) -> Iterator[Job]:
     return (job for each in rounds for job in each if job is not None)
 
 
-async def occlude(
-    scheduler: Scheduler, caller: Call, timings: Timings, jobs: Iterable[Job]
-) -> None:
-    """Run the forward passes of an admitted request in slices, and add them to its timings."""
-    running: deque[asyncio.Task[list[Slot[None]]]] = deque()
+async def occlude(prepared: PreparedTexts, jobs: Iterable[Job]) -> None:
+    """Run the forward passes of an admitted request in slices."""
+    running: deque[asyncio.Task[list[None]]] = deque()
     try:
-        for part in _slices(jobs):
+        for part in runs(jobs, lambda job: [job[0].tokens], [SLICE_TOKENS]):
             if len(running) == SLICES:
-                timings.add(await running.popleft())
+                await running.popleft()
             tasks, reduce = [task for task, _ in part], [store for _, store in part]
-            passes = scheduler.submit("attention", tasks, caller, reduce, resumed=True)
+            passes = prepared.submit("attention", tasks, reduce, resumed=True)
             running.append(asyncio.create_task(passes))
         while running:
-            timings.add(await running.popleft())
+            await running.popleft()
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-def _slices(jobs: Iterable[Job]) -> Iterator[Sequence[Job]]:
-    """Split jobs into runs of at most `SLICE_TOKENS` tokens; a longer job is a run alone."""
-    part: list[Job] = []
-    tokens = 0
-    for job in jobs:
-        if part and tokens + job[0].tokens > SLICE_TOKENS:
-            yield part
-            part, tokens = [], 0
-        part.append(job)
-        tokens += job[0].tokens
-    if part:
-        yield part
 
 
 Head = tuple[int, int]
@@ -131,9 +109,10 @@ Head = tuple[int, int]
 class HeadOcclusion:
     """Two texts, in which each head is ablated once, layer by layer."""
 
-    texts: Sequence[Text]
-    poolings: Sequence[Pooling]
-    finish: Finish
+    tasks: Sequence[TextTask]
+    """Forward pass of each text with all heads."""
+    vector: Callable[[Output], Floats]
+    """Function from the output of a forward pass to the vector of its text."""
     similarities: Floats
     """`[L, N]`: cosine without each head; NaN until it is computed."""
     _waiting: dict[Head, Floats] = field(default_factory=dict, init=False)
@@ -141,15 +120,12 @@ class HeadOcclusion:
 
     def jobs(self) -> Iterator[Job]:
         """Yield a forward pass for each head and text, and the function that stores its output."""
-        for layer, head in np.ndindex(*self.similarities.shape):
-            for text, pooling in zip(self.texts, self.poolings, strict=True):
-                ids, segments = text.input_ids, text.segment_ids
-                ablated = ((layer, head),)
-                task = TextTask(ids, segments, pooling=pooling, ablated=ablated, pixels=text.pixels)
-                yield task, partial(self._store, (layer, head))
+        for head in np.ndindex(*self.similarities.shape):
+            for task in self.tasks:
+                yield replace(task, ablated=(head,)), partial(self._store, head)
 
     def _store(self, head: Head, output: Output) -> None:
-        self.take(head, self.finish(requested(output.pooled)))
+        self.take(head, self.vector(output))
 
     def take(self, head: Head, vector: Floats) -> None:
         """Store the vector of one of the texts without a head; can be called in any thread."""

@@ -11,12 +11,12 @@ from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.late_interaction import LateInteraction, Role
 from model.numerics.task_head import TaskConfig
-from service.engines.contract import Floats, Ids, TextTask
+from service.engines.contract import Floats, Ids
 from service.engines.contract import Output as Computed
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions
 from service.inference.outputs.field import Field, TextArrays
-from service.inference.outputs.task_head import TaskHeadOutput, add_expansion
+from service.inference.outputs.task_head import TaskHeadOutput
 from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
 
@@ -66,13 +66,6 @@ class MultivectorOutput(TaskHeadOutput):
     def entries(self, texts: Sequence[Text]) -> int:
         """Return the number of tokens, with expansion tokens."""
         return sum(len(self._read(text)) for text in texts)
-
-
-def query_task(late: LateInteraction, text: Text, outputs: int) -> TextTask:
-    """Return the forward pass of a query with its expansion tokens, as `add_expansion` does."""
-    task = TextTask(text.input_ids, text.segment_ids)
-    add_expansion(task, late, outputs)
-    return task
 
 
 def token_vectors(task: TaskConfig, scores: Floats, input_ids: Ids, role: Role) -> Floats:

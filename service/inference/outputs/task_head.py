@@ -56,4 +56,5 @@ def add_expansion(task: TextTask, late: LateInteraction, outputs: int) -> None:
     own = len(task.input_ids)
     task.input_ids = late.filled_up(task.input_ids)
     task.segment_ids = np.pad(task.segment_ids, (0, len(task.input_ids) - own))
-    task.scores, task.unseen = (len(task.input_ids), outputs), tuple(late.unseen_of(own))
+    task.scores = len(task.input_ids), outputs
+    task.unseen = (*task.unseen, *late.unseen_of(own))

@@ -9,12 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engines.contract import Floats, Output, TextTask
-from service.inference.explanation.occlusion import Occlusion, Tokens
+from service.engines.contract import Floats
+from service.inference.explanation.occlusion import Occlusion
 from service.inference.ranking.scorers import Scorer
 from service.inference.tokenization.text import Offset, Text
 from service.inference.words import split_words, tokens_of
@@ -63,14 +64,8 @@ def word_shares(words: Sequence[Word], shares: Floats) -> NDArray[np.float64]:
 def occluded_document(scorer: Scorer, number: int, parts: Sequence[Sequence[int]]) -> Occlusion:
     """Return the occlusion of a document, whose parts are of its own tokens."""
     own = scorer.own_tokens(number)
-
-    def task(unseen: Tokens) -> TextTask | None:
-        return None if scorer.leaves_nothing(number, unseen) else scorer.task(number, unseen)
-
-    def score(output: Output, unseen: Tokens) -> float:
-        return scorer.score(number, output, unseen)
-
     unseen = [tuple(own[token] for token in part) for part in parts]
+    task, score = partial(scorer.task, number), partial(scorer.score, number)
     return Occlusion(unseen, range(len(parts)), task, score, scorer.empty_score)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from service.engines.contract import Floats, Output
 from service.errors import Unprocessable
-from service.inference.explanation.cost import (
+from service.inference.explanation.deadline import (
     USEFUL_SHARE,
     Work,
     check_least,
@@ -100,28 +100,6 @@ class ScoredDocument:
     """`[D]`: shares of tokens, which sum to the score."""
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Scores of documents, their order, and the explanation that was requested."""
-
-    documents: Sequence[ScoredDocument]
-    """Scores in the order of the request."""
-    tokens: Mapping[int, TokenShares]
-    """Shares of the tokens of the first documents, by the documents' indices."""
-    contrast: Sequence[ComparedDocument]
-    """The two compared documents; empty without a contrast."""
-
-    @property
-    def scores(self) -> list[float]:
-        """Score of each document, in the order of the request."""
-        return [document.score for document in self.documents]
-
-    @property
-    def order(self) -> list[int]:
-        """Indices of all documents, the best first; equal scores keep the order of the request."""
-        return order_of(self.scores)
-
-
 def order_of(scores: Sequence[float]) -> list[int]:
     """Return indices by descending score; equal scores keep their order."""
     order: list[int] = np.argsort([-score for score in scores], kind="stable").tolist()
@@ -139,26 +117,21 @@ async def each_document(
 
     Documents of which nothing is left are absent.
     """
-    scheduler, timings = scorer.documents.scheduler, scorer.documents.timings
-    unseen = unseen or Unseen((), [()] * len(scorer.documents.texts))
-    numbers = [
-        number
+    prepared = replace(scorer.documents, caller=caller)
+    unseen = unseen or Unseen((), [()] * len(prepared.texts))
+    tasks = {
+        number: task
         for number, left_out in enumerate(unseen.documents)
-        if not (left_out and scorer.leaves_nothing(number, left_out))
-    ]
-    tasks = [scorer.task(number, unseen.documents[number]) for number in numbers]
-    reduce = [partial(read, number) for number in numbers]
+        if (task := scorer.task(number, left_out))
+    }
+    reduce = [partial(read, number) for number in tasks]
+    resumed, results = isinstance(scorer, SeparateScorer), list[Value]()
     if isinstance(scorer, SeparateScorer):
-        done = await scheduler.submit(lane, scorer.query_tasks(unseen.query), caller)
-        timings.add(done)
-        scorer.take_queries([result.value for result in done], unseen.query)
-        results = []
-        if tasks:
-            results = await scheduler.submit(lane, tasks, caller, reduce, resumed=True)
-    else:
-        results = await scheduler.submit(lane, tasks, caller, reduce)
-    timings.add(results)
-    return {number: result.value for number, result in zip(numbers, results, strict=True)}
+        queries = await prepared.submit(lane, scorer.query_tasks(unseen.query))
+        scorer.take_queries(queries, unseen.query)
+    if tasks:
+        results = await prepared.submit(lane, [*tasks.values()], reduce, resumed=resumed)
+    return dict(zip(tasks, results, strict=True))
 
 
 @dataclass
@@ -171,9 +144,23 @@ class Ranker:
     options: RankOptions = NO_EXPLANATION
     unseen: Unseen | None = None
     """Tokens that are left out of the texts; only without an explanation."""
-    _documents: list[ScoredDocument] = field(default_factory=list, init=False)
+    documents: list[ScoredDocument] = field(default_factory=list, init=False)
+    """Scores in the order of the request."""
+    tokens: dict[int, TokenShares] = field(default_factory=dict, init=False)
+    """Shares of the tokens of the first documents, by the documents' indices."""
+    contrast: list[ComparedDocument] = field(default_factory=list, init=False)
+    """The two compared documents; empty without a contrast."""
     _occluded: dict[int, Occlusion] = field(default_factory=dict, init=False)
-    _compared: list[ComparedDocument] = field(default_factory=list, init=False)
+
+    @property
+    def scores(self) -> list[float]:
+        """Score of each document, in the order of the request."""
+        return [document.score for document in self.documents]
+
+    @property
+    def order(self) -> list[int]:
+        """Indices of all documents, the best first; equal scores keep the order of the request."""
+        return order_of(self.scores)
 
     @property
     def explains(self) -> bool:
@@ -200,8 +187,8 @@ class Ranker:
         least = encoded + math.ceil(USEFUL_SHARE * sum(passes))
         return Work(encoded + sum(passes), least)
 
-    async def rank(self, reply_bytes: int) -> Ranking:
-        """Return the ranking with what is explained in time; `reply_bytes` take time to write.
+    async def rank(self, reply_bytes: int) -> None:
+        """Rank the documents, and explain what can be in time; `reply_bytes` take time to write.
 
         Raises:
             Unprocessable: not even the smallest useful part fits before the deadline.
@@ -223,15 +210,17 @@ class Ranker:
         try:
             found = await each_document(self.scorer, lane, caller, self._read, self.unseen)
             nothing = ScoredDocument(self.scorer.empty_score)
-            self._documents = [found.get(n, nothing) for n in range(len(self.inputs))]
+            self.documents = [found.get(n, nothing) for n in range(len(self.inputs))]
             if not self.explains:
-                return Ranking(self._documents, {}, ())
-            order = order_of([document.score for document in self._documents])
-            await asyncio.to_thread(self._choose, order)
-            await run_until(caller.finish_by - writing, [self._occlude(caller)])
+                return
+            await asyncio.to_thread(self._choose)
+            occlusions = [*self._occluded.values(), *(each.occlusion for each in self.contrast)]
+            jobs = in_turn([occlusion.jobs() for occlusion in occlusions])
+            occluding = occlude(replace(prepared, caller=caller), jobs)
+            await run_until(caller.finish_by - writing, [occluding])
         finally:
             promise.end()
-        return await asyncio.to_thread(self._result, order)
+        await asyncio.to_thread(self._settle)
 
     def _read(self, number: int, output: Output) -> ScoredDocument:
         scorer, unseen = self.scorer, self.unseen.documents[number] if self.unseen else ()
@@ -241,39 +230,30 @@ class Ranker:
             scorer.shares(number, output) if self.explains and scorer.additive else None,
         )
 
-    def _choose(self, order: Sequence[int]) -> None:
+    def _choose(self) -> None:
         """Choose the forward passes without parts of documents."""
-        scorer, options = self.scorer, self.options
+        scorer, options, order = self.scorer, self.options, self.order
         if options.explain == "tokens" and not scorer.additive:
             for number in order[: self.shown]:
                 parts = [[token] for token in scorer.removable(number)]
                 self._occluded[number] = occluded_document(scorer, number, parts)
         if options.explain == "contrast":
             for number in options.compare or order[:2]:
-                found, text = self._documents[number], self.inputs[number]
+                found, text = self.documents[number], self.inputs[number]
                 compared = ComparedDocument(
                     scorer, number, text, found.score, found.shares, options.top_words
                 )
-                self._compared.append(compared)
+                self.contrast.append(compared)
 
-    async def _occlude(self, caller: Call) -> None:
-        """Compute the scores without parts: the first of each document, then the second, …."""
-        prepared = self.scorer.documents
-        occlusions = [*self._occluded.values(), *(each.occlusion for each in self._compared)]
-        jobs = in_turn([occlusion.jobs() for occlusion in occlusions])
-        await occlude(prepared.scheduler, caller, prepared.timings, jobs)
-
-    def _result(self, order: Sequence[int]) -> Ranking:
-        """Return the values computed so far."""
-        tokens: dict[int, TokenShares] = {}
+    def _settle(self) -> None:
+        """Keep the values computed so far."""
         if self.options.explain == "tokens":
-            tokens = {number: self._of_tokens(number) for number in order[: self.shown]}
-        for compared in self._compared:
+            self.tokens = {number: self._of_tokens(number) for number in self.order[: self.shown]}
+        for compared in self.contrast:
             compared.settle()
-        return Ranking(self._documents, tokens, self._compared)
 
     def _of_tokens(self, number: int) -> TokenShares:
-        found = self._documents[number]
+        found = self.documents[number]
         if found.shares is not None:
             return TokenShares(found.shares, len(found.shares), len(found.shares))
         losses = found.score - self._occluded[number].scores

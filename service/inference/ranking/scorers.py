@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -22,13 +22,15 @@ from model.artifact.sentence import SimilarityName
 from model.numerics.late_interaction import LateInteraction, Role, max_sim
 from model.numerics.task_head import TaskConfig
 from model.numerics.word_logits import word_logits
-from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
+from service.engines.contract import Floats, Ids, Output, TextTask
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation.occlusion import cosine
+from service.inference.explanation.tower import Embedder
 from service.inference.outputs.field import TextArrays
-from service.inference.outputs.multivector import query_task, token_vectors
+from service.inference.outputs.multivector import token_vectors
 from service.inference.outputs.sparse import SparseVector, sparse_product, sparse_vector
+from service.inference.outputs.task_head import add_expansion
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
@@ -94,8 +96,11 @@ class Scorer(ABC):
         """Return the tokens of the query alone, as they are read for a document."""
 
     @abstractmethod
-    def task(self, number: int, unseen: tuple[int, ...] = ()) -> TextTask:
-        """Return the forward pass of a document, which neither attends to nor pools `unseen`."""
+    def task(self, number: int, unseen: tuple[int, ...] = ()) -> TextTask | None:
+        """Return the forward pass of a document, which neither attends to nor pools `unseen`.
+
+        None if the document has no other tokens, or no other pooled ones.
+        """
 
     @abstractmethod
     def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
@@ -122,10 +127,6 @@ class Scorer(ABC):
         """Score of a document without any token."""
         return 0.0
 
-    def leaves_nothing(self, number: int, unseen: tuple[int, ...]) -> bool:
-        """Return whether a document has no tokens, or no pooled ones, beside those left out."""
-        return len(unseen) == len(self.documents.texts[number].input_ids)
-
     def own_tokens(self, number: int) -> range:
         """Return the indices of a document's tokens in the text that the model reads."""
         return range(len(self.documents.texts[number].input_ids))
@@ -149,11 +150,10 @@ class CrossScorer(Scorer):
 
     _own: dict[int, range] = field(default_factory=dict, init=False)
 
-    def task(self, number: int, unseen: tuple[int, ...] = ()) -> TextTask:
-        """Return the forward pass of a pair."""
+    def task(self, number: int, unseen: tuple[int, ...] = ()) -> TextTask | None:
+        """Return the forward pass of a pair; None if none of its tokens is left."""
         text = self.documents.texts[number]
-        scores = self.head.shape(len(text.input_ids))
-        return TextTask(text.input_ids, text.segment_ids, scores=scores, unseen=unseen)
+        return scored(text, self.head.shape(text.size), unseen)
 
     def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
         """Return the logit."""
@@ -184,8 +184,8 @@ class SeparateScorer(Scorer, Generic[Vectors]):
     _queries: list[Vectors] = field(init=False)
 
     @abstractmethod
-    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask:
-        """Return the forward pass of a text."""
+    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask | None:
+        """Return the forward pass of a text; None if nothing of it is left."""
 
     @abstractmethod
     def _vectors(self, text: Text, output: Output, unseen: tuple[int, ...], role: Role) -> Vectors:
@@ -210,7 +210,7 @@ class SeparateScorer(Scorer, Generic[Vectors]):
 
     def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
         """Return the forward pass of each query, without some tokens of the only one."""
-        return [self._task(text, unseen, "query") for text in self.queries.texts]
+        return [requested(self._task(text, unseen, "query")) for text in self.queries.texts]
 
     def take_queries(self, outputs: Sequence[Output], unseen: tuple[int, ...] = ()) -> None:
         """Keep the vectors of the queries."""
@@ -222,8 +222,8 @@ class SeparateScorer(Scorer, Generic[Vectors]):
     def _query_of(self, number: int) -> Vectors:
         return self._queries[number if len(self._queries) > 1 else 0]
 
-    def task(self, number: int, unseen: tuple[int, ...] = ()) -> TextTask:
-        """Return the forward pass of a document."""
+    def task(self, number: int, unseen: tuple[int, ...] = ()) -> TextTask | None:
+        """Return the forward pass of a document; None if nothing of it is left."""
         return self._task(self.documents.texts[number], unseen, "document")
 
     def _of_document(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> Vectors:
@@ -246,9 +246,14 @@ class SeparateScorer(Scorer, Generic[Vectors]):
         """Return the tokens of the query that have vectors."""
         return self.query_text(number)
 
+    @property
+    def embedder(self) -> Embedder:
+        """Vectors of texts by the checkpoint's pooling of the last state."""
+        return Embedder(self.inference, self.inference.config.num_hidden_layers)
+
     def leaves_no_query(self, unseen: tuple[int, ...]) -> bool:
         """Return whether the query has no tokens, or no pooled ones, beside those left out."""
-        return len(unseen) == len(self.query_tokens(0))
+        return self._task(self.queries.texts[0], unseen, "query") is None
 
 
 @dataclass
@@ -260,16 +265,14 @@ class DenseScorer(SeparateScorer[Floats]):
         """Score of a zero vector."""
         return self._compare(self._queries[0], np.zeros_like(self._queries[0]))
 
-    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask:
+    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask | None:
         """Return the forward pass of a text, with its states for the shares of a document."""
-        pooling = pooling_of(self.inference, text, unseen)
-        shared = self.explains and self.additive and not unseen and role == "document"
-        layers = (pooling.layer,) if shared else ()
-        return TextTask(text.input_ids, text.segment_ids, layers, pooling, unseen=unseen)
+        states = self.explains and self.additive and not unseen and role == "document"
+        return self.embedder.task(text, unseen, states=states)
 
     def _vectors(self, text: Text, output: Output, unseen: tuple[int, ...], role: Role) -> Floats:
         del text, unseen, role
-        return self.inference.vectors.finish([requested(output.pooled)])[0]
+        return self.embedder.vector(output)
 
     def _compare(self, query: Floats, document: Floats) -> float:
         return similarity(self.scoring, query, document)
@@ -280,39 +283,25 @@ class DenseScorer(SeparateScorer[Floats]):
         A vector p that pooling, linear modules and truncation make of the tokens is the sum of
         their images pⱼ, and the score is q · p, up to a factor c: the share of a token is c q · pⱼ.
         """
-        text, vectors, query = self.documents.texts[number], self.inference.vectors, self._query_of
-        first = pooling_of(self.inference, text).first_token
-        rows = output.hidden[0][first:]
-        products = vectors.shares(rows / np.float32(len(rows))).astype(np.float64) @ query(number)
-        (whole,) = vectors.finish([requested(output.pooled)], normalize=False)
-        total = float(whole.astype(np.float64) @ query(number))
+        text, query = self.documents.texts[number], self._query_of(number)
+        decomposed = self.embedder.mean_shares(text, output)
+        products = decomposed.shares.astype(np.float64) @ query
+        total = float(decomposed.pooled.astype(np.float64) @ query)
         factor = self.score(number, output) / total if total else 0.0
+        first = self.embedder.pooling(text).first_token
         return np.pad((factor * products).astype(np.float32), (first, 0))
-
-    def leaves_nothing(self, number: int, unseen: tuple[int, ...]) -> bool:
-        """Return whether every pooled token is left out."""
-        return self._pools_nothing(self.documents.texts[number], unseen)
-
-    def leaves_no_query(self, unseen: tuple[int, ...]) -> bool:
-        """Return whether every pooled token of the query is left out."""
-        return self._pools_nothing(self.queries.texts[0], unseen)
-
-    def _pools_nothing(self, text: Text, unseen: tuple[int, ...]) -> bool:
-        pooling = pooling_of(self.inference, text, unseen)
-        return len(pooling.left_out) == len(text.input_ids) - pooling.first_token
 
 
 @dataclass
 class SparseScorer(SeparateScorer[Output]):
     """Scores of a model with a weight `[V]` for each word of the vocabulary."""
 
-    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask:
+    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask | None:
         """Return the forward pass of a text, with its last states to explain weights."""
         del role
         last = self.inference.config.num_hidden_layers
         layers = (last,) if self.explains and not unseen else ()
-        scores = (self.head.outputs,)
-        return TextTask(text.input_ids, text.segment_ids, layers, scores=scores, unseen=unseen)
+        return scored(text, (self.head.outputs,), unseen, layers)
 
     def _vectors(self, text: Text, output: Output, unseen: tuple[int, ...], role: Role) -> Output:
         del text, unseen, role
@@ -371,13 +360,12 @@ class LateScorer(SeparateScorer[Floats]):
         timings.tokens += sum(self.late.missing(len(q.input_ids)) for q in self.queries.texts)
         return timings
 
-    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask:
+    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask | None:
         """Return the forward pass of a text; expansion tokens of a query stay."""
-        if role == "query":
-            task = query_task(self.late, text, self.head.outputs)
-            return replace(task, unseen=(*unseen, *task.unseen))
-        scores = self.head.shape(len(text.input_ids))
-        return TextTask(text.input_ids, text.segment_ids, scores=scores, unseen=unseen)
+        task = scored(text, self.head.shape(text.size), unseen)
+        if task and role == "query":
+            add_expansion(task, self.late, self.head.outputs)
+        return task
 
     def _vectors(self, text: Text, output: Output, unseen: tuple[int, ...], role: Role) -> Floats:
         """Return the vectors `[Q, D]` of the tokens that have one and are not left out."""
@@ -445,13 +433,12 @@ class HybridScorer(SeparateScorer[TextArrays]):
     weights: Mapping[str, float]
     """Weight of each score by its name in `hybrid_parts`."""
 
-    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask:
+    def _task(self, text: Text, unseen: tuple[int, ...], role: Role) -> TextTask | None:
         del role
-        pooling = pooling_of(self.inference, text, unseen)
-        scores = self.head.shape(len(text.input_ids))
-        return TextTask(
-            text.input_ids, text.segment_ids, pooling=pooling, scores=scores, unseen=unseen
-        )
+        task = scored(text, self.head.shape(text.size), unseen)
+        if task:
+            task.pooling = self.embedder.pooling(text, unseen)
+        return task
 
     def _vectors(
         self, text: Text, output: Output, unseen: tuple[int, ...], role: Role
@@ -492,6 +479,15 @@ def hybrid_parts(query: TextArrays, document: TextArrays) -> dict[str, float]:
     }
 
 
+def scored(
+    text: Text, scores: tuple[int, ...], unseen: tuple[int, ...], layers: tuple[int, ...] = ()
+) -> TextTask | None:
+    """Return the forward pass of a text by a task head; None if all its tokens are left out."""
+    if len(unseen) == text.size:
+        return None
+    return TextTask(text.input_ids, text.segment_ids, layers, scores=scores, unseen=unseen)
+
+
 def part_of(text: Text, tokens: range) -> Text:
     """Return some adjacent tokens of a text."""
     if len(tokens) == len(text.input_ids):
@@ -527,14 +523,6 @@ def second_of_pair(pair: Text) -> range:
     if not runs or (len(runs) == 1 and runs[0].start <= len(mask) - runs[0].stop):
         return nothing
     return runs[-1]
-
-
-def pooling_of(inference: Inference, text: Text, unseen: tuple[int, ...] = ()) -> Pooling:
-    """Return the checkpoint's pooling of a text without the tokens that are left out."""
-    first = text.first_pooled(inference.sentence)
-    left_out = tuple(token for token in unseen if token >= first)
-    layer = inference.config.num_hidden_layers
-    return Pooling(layer, inference.sentence.pooling, first, left_out)
 
 
 def sums_pairs(inference: Inference) -> bool:

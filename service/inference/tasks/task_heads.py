@@ -59,9 +59,7 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
         )
         for text in prepared.texts
     ]
-    results = await prepared.scheduler.submit("encode", tasks, prepared.caller)
-    prepared.timings.add(results)
-    return [requested(result.value.scores) for result in results]
+    return [requested(output.scores) for output in await prepared.submit("encode", tasks)]
 
 
 def probabilities(logits: Floats) -> Floats:

@@ -183,7 +183,7 @@ async def stream_reply(
         rest = parts()
         complete = [await anext(rest)]
         stream.drop_deadline()
-    return PartsResponse(complete, writer.media_type, stream.timings, rest, writer.length)
+    return PartsResponse(complete, writer.media_type, stream.prepared.timings, rest, writer.length)
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:

@@ -149,7 +149,7 @@ async def compute(
 
     The scores of an ablated head are still computed.
     """
-    (layers, heads), caller = selection.maps["encoder"], prepared.caller
+    layers, heads = selection.maps["encoder"]
     ablated = selection.ablated["encoder"]
     tasks = [
         TextTask(
@@ -161,18 +161,13 @@ async def compute(
         )
         for text in prepared.texts
     ]
-    done = await prepared.scheduler.submit("attention", tasks, caller)
-    prepared.timings.add(done)
+    outputs = await prepared.submit("attention", tasks)
     reduce = [partial(_reduced, selection.part)]
     arrays: list[dict[str, Floats]] = []
-    for text, result in zip(prepared.texts, done, strict=True):
-        (states,) = result.value.hidden
+    for text, output in zip(prepared.texts, outputs, strict=True):
+        (states,) = output.hidden
         task = MapsTask(states, states, layers[0], heads, scores=True, segment=text.segment)
-        (found,) = await prepared.scheduler.submit(
-            "attention", [task], caller, reduce, resumed=True
-        )
-        prepared.timings.add([found])
-        arrays.append(found.value)
+        arrays += await prepared.submit("attention", [task], reduce, resumed=True)
     return arrays
 
 

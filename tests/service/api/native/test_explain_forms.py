@@ -28,9 +28,9 @@ from service.api.native.explain_forms import (
 )
 from service.api.native.texts import Header
 from service.engines.contract import Task
-from service.inference.explanation.cost import ExplainOptions, Side
 from service.inference.explanation.explanation import PairExplanation
 from service.inference.explanation.spans import Block, Span, SpanKind
+from service.inference.explanation.tower import ExplainOptions, Side
 from service.inference.ranking.scorers import MatchedToken
 from service.models.state import state_of
 from tests.service.harness import CONFIG, AnsweringEngine, Client, body_of, serving, tokenized

@@ -21,7 +21,9 @@ from service.errors import EngineFailed, Overloaded, ReplyTooLarge
 from service.inference.attention.maps import LayerMaps, TextSummary
 from service.inference.attention.selection import ArrayName, AttentionSelection
 from service.inference.attention.stream import AttentionStream, AttentionText
+from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
+from service.scheduler.call import ANYBODY
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, GatedEngine, batching, text, tokenized, until
 
@@ -99,6 +101,13 @@ def subjects(*lengths: int) -> list[AttentionText]:
     ]
 
 
+def of_texts(
+    batcher: Scheduler, texts: Sequence[AttentionText], asked: AttentionSelection, **more: Any
+) -> AttentionStream:
+    prepared = PreparedTexts([], ANYBODY, batcher, Timings(0, 0.0, 0.0))
+    return AttentionStream(prepared, CONFIG, asked, texts, **more)
+
+
 async def test_a_layer_whose_maps_are_too_large_is_refused_before_anything_is_computed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -109,7 +118,7 @@ async def test_a_layer_whose_maps_are_too_large_is_refused_before_anything_is_co
     with batching(engine) as (batcher, _):
 
         def ask(selection: AttentionSelection, *lengths: int) -> None:
-            AttentionStream(batcher, CONFIG, selection, subjects(*lengths), Timings(0, 0.0, 0.0))
+            of_texts(batcher, subjects(*lengths), selection)
 
         ask(statistics, S, S)
         ask(one_head, S + 1)
@@ -127,9 +136,7 @@ def streamed(
     writer: Writer | None = None,
 ) -> AsyncGenerator[Part]:
     writer = writer or Log()
-    timings = Timings(0, 0.0, 0.0)
-    stream = AttentionStream(batcher, CONFIG, asked, of, timings, convert=writer.dump)
-    return written(stream, writer)
+    return written(of_texts(batcher, of, asked, convert=writer.dump), writer)
 
 
 def names(parts: Sequence[Part]) -> list[str]:
@@ -221,7 +228,7 @@ async def test_more_maps_are_computed_at_a_time_where_they_are_not_kept(
     asked = dataclasses.replace(ALL, include=frozenset(include))
     engine = Watched()
     with batching(engine) as (batcher, _):
-        stream = AttentionStream(batcher, CONFIG, asked, subjects(*[S] * 9), Timings(0, 0.0, 0.0))
+        stream = of_texts(batcher, subjects(*[S] * 9), asked)
         results = stream.results()
         await anext(results)
         await at_rest(batcher)
@@ -411,14 +418,14 @@ async def test_its_times_are_those_of_all_its_steps(ablated: tuple[tuple[int, in
     engine = FakeEngine(CONFIG, batch_seconds=0.02)
     asked = dataclasses.replace(ALL, ablated={"encoder": ablated})
     with batching(engine) as (batcher, _):
-        timings = Timings(S, 0.0, 0.0)
-        stream = AttentionStream(batcher, CONFIG, asked, subjects(S), timings)
+        stream = of_texts(batcher, subjects(S), asked)
         started = time.monotonic()
         assert len([result async for result in stream.results()]) == 3
         elapsed = time.monotonic() - started
-    assert stream.timings.inference_seconds >= 0.04
-    assert stream.timings.queue_seconds >= 0
-    assert stream.timings.queue_seconds + stream.timings.inference_seconds <= elapsed
+    timings = stream.prepared.timings
+    assert timings.inference_seconds >= 0.04
+    assert timings.queue_seconds >= 0
+    assert timings.queue_seconds + timings.inference_seconds <= elapsed
 
 
 OF_TARGET = (2, 0), (1,)
@@ -452,7 +459,7 @@ async def test_maps_of_three_kinds_come_from_one_pass_a_chunk(
     engine = Watched()
     of = with_targets((8, 2), (4, 6), (2, 19))
     with batching(engine) as (batcher, _):
-        stream = AttentionStream(batcher, CONFIG, THREE_KINDS, of, Timings(0, 0.0, 0.0))
+        stream = of_texts(batcher, of, THREE_KINDS)
         assert stream.hidden_bytes == 4 * 8 * max(20 * 4, 3 * 2 + 4 * 19)
         results = [result async for result in stream.results()]
     assert engine.seen == "TT" + "m" * 12 + "T" + "m" * 6
@@ -489,8 +496,6 @@ async def test_a_layer_of_each_kind_is_bounded(
     selection = dataclasses.replace(ALL, maps={kind: ((0,), (1,))}, targets=True)
     with batching(Watched()) as (batcher, _):
         fits = with_targets((S, S), (1, S), (S, 1))
-        AttentionStream(batcher, CONFIG, selection, fits, Timings(0, 0.0, 0.0))
+        of_texts(batcher, fits, selection)
         with pytest.raises(ReplyTooLarge, match=says):
-            AttentionStream(
-                batcher, CONFIG, selection, with_targets((S, S), (8, 9)), Timings(0, 0.0, 0.0)
-            )
+            of_texts(batcher, with_targets((S, S), (8, 9)), selection)

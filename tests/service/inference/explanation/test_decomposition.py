@@ -17,6 +17,7 @@ from transformers import BertModel
 from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
+from model.config.encoder import EncoderConfig
 from model.decomposition.layers import decomposed
 from model.numerics.pooling import PoolingModes
 from model.numerics.vector_modules import Dense
@@ -25,8 +26,8 @@ from service.engines.contract import DecomposeTask, Output, Pooling, Task, TextT
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, ReplyTooLarge
+from service.inference.encoding import PreparedTexts
 from service.inference.explanation import decomposition
-from service.inference.explanation.cost import ExplainOptions
 from service.inference.explanation.decomposition import (
     ASSUMED,
     MEASURED_TOKENS,
@@ -39,7 +40,7 @@ from service.inference.explanation.decomposition import (
     part_cost,
     step_tokens,
 )
-from service.inference.explanation.explanation import Tower
+from service.inference.explanation.tower import Embedder, ExplainOptions, Tower
 from service.inference.timings import Timings
 from service.scheduler.call import ANYBODY, Call
 from service.scheduler.scheduler import Scheduler
@@ -53,12 +54,15 @@ MEAN = Pooling(2, "mean")
 
 
 def of(
-    scheduler: Scheduler, length: int = 9, pooling: Pooling = MEAN, **other: Any
+    scheduler: Scheduler,
+    length: int = 9,
+    pooling: Pooling = MEAN,
+    config: EncoderConfig = CONFIG,
+    caller: Call = ANYBODY,
 ) -> TextDecomposition:
     text = tokenized(length, seed=1)
-    config = other.pop("config", CONFIG)
-    timings = Timings(length, 0.0, 0.0)
-    return TextDecomposition(scheduler, config, text, pooling, timings, 1.2, **other)
+    prepared = PreparedTexts([text], caller, scheduler, Timings(length, 0.0, 0.0))
+    return TextDecomposition(prepared, config, text, pooling, 1.2)
 
 
 @pytest.mark.parametrize(
@@ -233,23 +237,27 @@ def tower(**changes: Any) -> Tower:
     return Tower(inference, replace(OPTIONS, **changes), prepared)
 
 
+def embedder() -> Embedder:
+    return tower().embedder
+
+
 def test_a_forward_pass_has_the_pixels_and_only_the_states_that_are_needed() -> None:
     pixels = np.ones((4, 2), np.float32)
     picture = replace(tokenized(4), pixels=pixels)
     task = tower().task(picture)
     assert task.pixels is pixels
-    assert (task.hidden_layers, task.pooling) == ((1,), tower().pooling_of(picture))
+    assert (task.hidden_layers, task.pooling) == ((1,), embedder().pooling(picture))
     assert tower(occlusion=False).task(tokenized(4)).hidden_layers == ()
-    assert tower(pooling="mean").pooling_of(picture).mode == "mean"
+    assert tower(pooling="mean").embedder.pooling(picture).mode == "mean"
 
 
 def test_states_are_projected_as_pooled_vectors_are() -> None:
     states = RNG.standard_normal((5, SIZE)).astype(np.float32)
-    np.testing.assert_allclose(tower().projected(states), states @ WEIGHT.T, atol=1e-6)
+    np.testing.assert_allclose(embedder().projected(states), states @ WEIGHT.T, atol=1e-6)
     vector = WEIGHT @ states[0]
     unit = vector / np.linalg.norm(vector)
-    np.testing.assert_allclose(tower().finish(states[0]), unit, atol=1e-6)
-    decomposed = tower().of_vector(states.sum(axis=0), states)
+    np.testing.assert_allclose(embedder().vector(Output(pooled=states[0])), unit, atol=1e-6)
+    decomposed = embedder().decomposed(states.sum(axis=0), states)
     np.testing.assert_allclose(decomposed.shares.sum(axis=0), decomposed.pooled, atol=1e-5)
 
 

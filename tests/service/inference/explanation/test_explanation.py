@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,13 +26,8 @@ from model.numerics.task_head import TaskConfig
 from service.engines.fake import FakeEngine
 from service.errors import NoEmbeddings, NotExported, NotVerified, ServiceError, Unprocessable
 from service.inference.core import Inference
-from service.inference.explanation.cost import (
-    ExplainOptions,
-    Load,
-    Side,
+from service.inference.explanation.deadline import (
     Work,
-    check_time,
-    fitting_pair,
     needed_tokens,
     run_until,
     writing_seconds,
@@ -48,6 +43,13 @@ from service.inference.explanation.spans import (
     blocks_of,
     spans_of,
     split_sentences,
+)
+from service.inference.explanation.tower import (
+    ExplainOptions,
+    Side,
+    Tower,
+    check_time,
+    fitting_pair,
 )
 from service.inference.tokenization.text import PictureView, places_of
 from service.scheduler.scheduler import Scheduler
@@ -130,14 +132,14 @@ async def test_time_is_asked_for_what_is_still_to_come(
 
     async def spied(*args: Any, resumed: bool = False) -> Any:
         if not resumed:
-            asked.append((args[-1].pending.tokens, args[-1].pending.needed))
+            asked.append((args[3].pending.tokens, args[3].pending.needed))
         return await submit(*args, resumed=resumed)
 
     async def measured(*_: Any) -> float:
         return 1.2
 
     monkeypatch.setattr(Scheduler, "submit", spied)
-    monkeypatch.setattr("service.inference.explanation.explanation.part_cost", measured)
+    monkeypatch.setattr("service.inference.explanation.tower.part_cost", measured)
     for include, layer in ((["occlusion"], 2), (["decomposition"], 1)):
         body = {"inputs": [["a", "a cat and the cat"]], "include": include, "layer": layer}
         reply = await client.post("/explain", json=body)
@@ -348,8 +350,10 @@ NOTHING = ExplainOptions(2, None, pairs=False, occlusion=False, decomposition=Fa
 THOUSAND_TOKENS_A_SECOND = [(10, 0.01), (1000, 1.0)]
 
 
-def load(scheduler: Any = None, sides: Sequence[Side] = (), **wanted: Any) -> Load:
-    return Load(scheduler, replace(NOTHING, **wanted), CONFIG, 2.0, sides)
+def tower(scheduler: Any = None, texts: int = 2, **wanted: Any) -> Tower:
+    inference, prepared = SimpleNamespace(config=CONFIG), SimpleNamespace(scheduler=scheduler)
+    options = replace(NOTHING, **wanted)
+    return Tower(cast(Any, inference), options, cast(Any, prepared), texts, part_cost=2.0)
 
 
 def pair(tokens: int, spans: int | None = None, occluded: int | None = None) -> list[Side]:
@@ -372,7 +376,7 @@ def pair(tokens: int, spans: int | None = None, occluded: int | None = None) -> 
 def test_work_is_counted_in_tokens_to_encode(
     wanted: dict[str, bool], sides: list[Side], tokens: int, least: int
 ) -> None:
-    work = load(**wanted).work(sides)
+    work = tower(**wanted).work(sides)
     assert (work.tokens, work.least) == (tokens, least)
 
 
@@ -383,9 +387,9 @@ async def test_what_no_idle_service_does_in_time_is_refused_for_good() -> None:
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
 
         def check(tokens: int, seconds: float) -> list[float]:
-            return check_time([load(scheduler, pair(tokens), occlusion=True)], seconds)
+            return check_time({tower(scheduler, occlusion=True): pair(tokens)}, seconds)
 
-        assert load(occlusion=True).work(pair(300)).least == 18_600
+        assert tower(occlusion=True).work(pair(300)).least == 18_600
         assert check(300, 18.7) == [1.0]
         with pytest.raises(Unprocessable) as refused:
             check(300, 10.0)
@@ -431,7 +435,7 @@ def test_the_texts_that_fit_have_as_many_spans_for_their_tokens() -> None:
         seen.append(found[0])
         return found[0].tokens * found[0].occluded <= 800
 
-    options = load(occlusion=True).options
+    options = tower(occlusion=True).options
     assert fitting_pair(sides, options, fits) == "one pair of texts of up to 40 tokens each fits"
     assert Side(40, 20, 20) in seen
     assert "up to 200 tokens" in fitting_pair(sides, replace(options, top=4), fits)
@@ -443,9 +447,9 @@ async def test_two_towers_share_the_time_by_their_work() -> None:
     engine.measured = THOUSAND_TOKENS_A_SECOND
     sides = Side(100, 100, 100), Side(200, 200, 200, picture=True)
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
-        loads = [replace(load(scheduler, [side], occlusion=True), texts=1) for side in sides]
+        loads = {tower(scheduler, 1, occlusion=True): [side] for side in sides}
         assert check_time(loads, 5.4) == pytest.approx([1.1 / 5.3, 4.2 / 5.3])
         with pytest.raises(Unprocessable, match="a picture always has the same number of tokens"):
             check_time(loads, 5.2)
-    decomposed = replace(load(decomposition=True), texts=1)
+    decomposed = tower(texts=1, decomposition=True)
     assert decomposed.work([Side(40, 0, 0)] * 3).least == 120 + 2 * 40 * 41

@@ -19,13 +19,12 @@ from sentence_transformers import MultiVectorEncoder, SparseEncoder
 from model.artifact.manifest import Artifact
 from model.export.serving import serving_copy
 from service.api.wire.media import SAFETENSORS
-from service.engines.contract import Pooling, TextTask
+from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
-from service.inference.attention.stream import CHUNK_TOKENS
+from service.inference.encoding import PreparedTexts
 from service.inference.explanation import occlusion
-from service.inference.explanation.cost import ExplainOptions
-from service.inference.explanation.explanation import PairExplanation, Tower, chunks, settle
+from service.inference.explanation.explanation import PairExplanation
 from service.inference.explanation.occlusion import (
     HeadOcclusion,
     Job,
@@ -36,8 +35,13 @@ from service.inference.explanation.occlusion import (
     occlude,
 )
 from service.inference.explanation.spans import Span, span_sums
+from service.inference.explanation.tower import ExplainOptions, Tower
+from service.inference.runs import runs
 from service.inference.timings import Timings
+from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY
+from service.scheduler.outputs import requested
+from service.scheduler.scheduler import Scheduler
 from tests.model.late_checkpoints import DOCUMENTS, QUERY
 from tests.model.task_checkpoints import write_sparse_checkpoint
 from tests.service.harness import (
@@ -71,15 +75,19 @@ def occluded(
     return tower.occlusion(replace(tokenized(length), prompt_tokens=first), spans, order, OTHER)
 
 
+def asked_of(scheduler: Scheduler) -> PreparedTexts:
+    return PreparedTexts([], ANYBODY, scheduler, Timings(0, 0.0, 0.0))
+
+
 def _jobs(occlusions: list[Occlusion]) -> Iterator[Job]:
     return (job for one in occlusions for job in one.jobs())
 
 
 async def test_each_token_is_a_text_without_it() -> None:
     engine, several = FakeEngine(CONFIG), [occluded(5, first=2), occluded(3), occluded(1)]
-    timings = Timings(9, 0.0, 0.0)
     with batching(engine) as (scheduler, _):
-        await occlude(scheduler, ANYBODY, timings, _jobs(several))
+        prepared = asked_of(scheduler)
+        await occlude(prepared, _jobs(several))
     for one, length, first in zip(several[:2], (5, 3), (2, 0), strict=True):
         text = tokenized(length)
         for token, found in enumerate(one.scores):
@@ -94,7 +102,7 @@ async def test_each_token_is_a_text_without_it() -> None:
             assert pooled is not None
             assert found == pytest.approx(cosine(pooled, OTHER))
     assert several[2].scores.tolist() == [0.0]  # no token is left to pool
-    assert timings.inference_seconds > 0
+    assert prepared.timings.inference_seconds > 0
 
 
 async def test_a_span_is_left_out_as_a_whole_and_only_those_of_the_order_are() -> None:
@@ -104,7 +112,7 @@ async def test_a_span_is_left_out_as_a_whole_and_only_those_of_the_order_are() -
     assert [task.unseen for task in tasks] == [(0, 4), (1, 2)]
     assert [task.pooling and task.pooling.left_out for task in tasks] == [(4,), (2,)]
     with batching(engine) as (scheduler, _):
-        await occlude(scheduler, ANYBODY, Timings(5, 0.0, 0.0), one.jobs())
+        await occlude(asked_of(scheduler), one.jobs())
     for task, number in zip(tasks, (2, 0), strict=True):
         pooled = engine.expected(task).pooled
         assert pooled is not None
@@ -123,7 +131,7 @@ async def test_little_of_it_waits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     engine = GatedEngine()
     with batching(engine, max_batch_tokens=20) as (scheduler, _):
         several = [occluded(10) for _ in range(5)]
-        occluding = occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), _jobs(several))
+        occluding = occlude(asked_of(scheduler), _jobs(several))
         running = asyncio.create_task(occluding)
         await until(lambda: engine.batches)
         assert scheduler.lanes["attention"].queued_tokens <= 2 * 40
@@ -141,7 +149,7 @@ async def test_a_failure_ends_it() -> None:
         batching(AnsweringEngine(fail)) as (scheduler, _),
         pytest.raises(EngineFailed, match="no"),
     ):
-        await occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), occluded(4).jobs())
+        await occlude(asked_of(scheduler), occluded(4).jobs())
 
 
 def test_the_cosine_of_nothing_is_0() -> None:
@@ -153,28 +161,31 @@ POOLING = Pooling(CONFIG.num_hidden_layers, "mean")
 SHAPE = CONFIG.num_hidden_layers, CONFIG.num_attention_heads
 
 
+def pooled(text: Text) -> TextTask:
+    return TextTask(text.input_ids, text.segment_ids, pooling=POOLING)
+
+
+def vector_of(output: Output) -> Floats:
+    return requested(output.pooled)
+
+
 async def test_each_head_is_switched_off_in_both_texts() -> None:
     engine, texts = FakeEngine(CONFIG), (tokenized(5), tokenized(3, seed=1))
     found = np.full(SHAPE, np.nan, np.float32)
-    occlusion = HeadOcclusion(texts, (POOLING, POOLING), lambda vector: 2 * vector, found)
+    occlusion = HeadOcclusion([pooled(each) for each in texts], vector_of, found)
     with batching(engine) as (scheduler, _):
-        await occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), occlusion.jobs())
+        await occlude(asked_of(scheduler), occlusion.jobs())
     for place in np.ndindex(*SHAPE):
-        pooled = []
-        for each in texts:
-            ids, segments = each.input_ids, each.segment_ids
-            task = TextTask(ids, segments, pooling=POOLING, ablated=(place,))
-            vector = engine.expected(task).pooled
-            assert vector is not None
-            pooled.append(vector)
-        assert found[place] == pytest.approx(cosine(*pooled))
+        tasks = [replace(pooled(each), ablated=(place,)) for each in texts]
+        vectors = [vector_of(engine.expected(task)) for task in tasks]
+        assert found[place] == pytest.approx(cosine(*vectors))
     assert len(np.unique(found)) == found.size
 
 
 def test_its_cost() -> None:
     texts = tokenized(5), tokenized(3)
     found = np.full(SHAPE, np.nan, np.float32)
-    occlusion = HeadOcclusion(texts, (POOLING, POOLING), lambda vector: vector, found)
+    occlusion = HeadOcclusion([pooled(each) for each in texts], vector_of, found)
     jobs = list(occlusion.jobs())
     assert sum(task.tokens for task, _ in jobs) == (5 + 3) * found.size
     assert head_occlusion_bytes(7, CONFIG) == np.empty((2, *SHAPE, 7), np.float32).nbytes
@@ -182,9 +193,7 @@ def test_its_cost() -> None:
 
 def test_a_head_without_one_of_the_texts_is_not_computed() -> None:
     found = np.full(SHAPE, np.nan, np.float32)
-    occlusion = HeadOcclusion(
-        (tokenized(5), tokenized(3)), (POOLING, POOLING), lambda vector: vector, found
-    )
+    occlusion = HeadOcclusion([], vector_of, found)
     one, other = np.array([3, 4], np.float32), np.array([1, 0], np.float32)
     occlusion.take((1, 0), one)
     occlusion.take((0, 1), other)
@@ -196,10 +205,10 @@ def test_a_head_without_one_of_the_texts_is_not_computed() -> None:
 
 def test_what_is_not_computed_is_nan_and_counted_as_wanted() -> None:
     options = ExplainOptions(2, None, *(False, True, True, False))
-    pair, lengths = PairExplanation(0.5), (40, 5)
-    occlusions = [occluded(40, order=[2, 0]), occluded(5, order=[0])]
+    occlusions, lengths = [occluded(40, order=[2, 0]), occluded(5, order=[0])], (40, 5)
+    pair = PairExplanation(0.5, occlusions=occlusions)
     occlusions[0].scores[2] = 0.25
-    settle(pair, options, lengths, occlusions, None)
+    pair.settle(options, lengths)
     assert pair.occlusion is not None
     np.testing.assert_array_equal(pair.occlusion[0][:4], [np.nan, np.nan, 0.25, np.nan])
     assert pair.decomposition is not None
@@ -210,15 +219,15 @@ def test_what_is_not_computed_is_nan_and_counted_as_wanted() -> None:
     pair.decomposition = np.zeros(lengths, np.float32)
     occlusions[0].scores[0] = 0.5
     assert np.isnan(pair.occlusion[0][0])  # a copy
-    settle(pair, options, lengths, occlusions, None)
+    pair.settle(options, lengths)
     assert pair.computed == {"occlusion": 2, "decomposition": 1}
 
 
-def test_neighbours_go_together_up_to_a_number_of_tokens() -> None:
-    half = CHUNK_TOKENS // 2 - 5
-    lengths = (half, half, 1, 2 * CHUNK_TOKENS, 7)
-    texts = [text for length in lengths for text in (tokenized(length), tokenized(5))]
-    assert list(chunks(texts)) == [range(4), range(4, 6), range(6, 8), range(8, 10)]
+def test_neighbours_go_together_up_to_a_size() -> None:
+    assert [*runs([4, 4, 2, 20, 1], lambda size: [size], [9])] == [[4, 4], [2], [20], [1]]
+    of_both = runs([(1, 5), (1, 5), (3, 0)], lambda sizes: sizes, (4, 9))
+    assert [*of_both] == [[(1, 5)], [(1, 5), (3, 0)]]
+    assert [*runs([], len, [1])] == []
 
 
 TOKENS = [Span(n, n + 1, (n,)) for n in range(3)]

@@ -185,11 +185,8 @@ class Scoring:
     def own_tokens(self, number: int) -> range:
         return self.own
 
-    def leaves_nothing(self, number: int, unseen: tuple[int, ...]) -> bool:
-        return len(unseen) == 4
-
     def task(self, number: int, unseen: tuple[int, ...]) -> Any:
-        return text(4), unseen
+        return (text(4), unseen) if len(unseen) < 4 else None
 
     def score(self, number: int, output: Output, unseen: tuple[int, ...]) -> float:
         return float(sum(unseen))

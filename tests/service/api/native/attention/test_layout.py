@@ -36,7 +36,9 @@ from service.inference.attention.selection import (
     LayersAndHeads,
 )
 from service.inference.attention.stream import AttentionStream, AttentionText
+from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
+from service.scheduler.call import ANYBODY
 from tests.service import plain
 from tests.service.api.native.attention.test_writers import (
     ENGINE,
@@ -212,9 +214,8 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
                 AttentionText(text, (*one.separators,), POOLING, (0,))
                 for text, one in zip(given, every, strict=True)
             ]
-            stream = AttentionStream(
-                batcher, ODD, asked, of, Timings(0, 0.0, 0.0), convert=writer.dump
-            )
+            prepared = PreparedTexts([], ANYBODY, batcher, Timings(0, 0.0, 0.0))
+            stream = AttentionStream(prepared, ODD, asked, of, writer.dump)
             return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))

@@ -29,8 +29,10 @@ from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention.selection import ArrayName, AttentionSelection
 from service.inference.attention.stream import AttentionStream, AttentionText
+from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
+from service.scheduler.call import ANYBODY
 from tests.service import plain
 from tests.service.harness import CONFIG, batching, body_of, tokenized
 
@@ -113,8 +115,8 @@ def written(
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
             of = [AttentionText(text, separators(text), POOLING) for text in texts]
-            timings = Timings(0, 0.0, 0.0)
-            stream = AttentionStream(batcher, ODD, asked, of, timings, convert=writer.dump)
+            prepared = PreparedTexts([], ANYBODY, batcher, Timings(0, 0.0, 0.0))
+            stream = AttentionStream(prepared, ODD, asked, of, writer.dump)
             return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
