@@ -25,6 +25,7 @@ ErrorForm = Callable[[ServiceError, str], Response]
 Headers = Iterable[tuple[bytes, bytes]]
 """Names in lower case, and values."""
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "QUERY"}
+Part = bytes | memoryview
 NO_FINGERPRINT = (b"", b"")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
@@ -94,8 +95,7 @@ class Exchange(Generic[Service, Model]):
     @property
     def method(self) -> str:
         """Method of the request; `_OTHER` if it is unknown, as in OpenTelemetry's conventions."""
-        method: str = self.scope["method"]
-        return method if method in METHODS else "_OTHER"
+        return self.scope["method"] if self.scope["method"] in METHODS else "_OTHER"
 
     def begin(self, body: bytes, receive: Receive) -> None:
         """Store the whole body; if the client leaves from now on, cancel the current task.
@@ -159,11 +159,7 @@ class Exchange(Generic[Service, Model]):
         await self._send_head(status, head)
 
     async def reply(
-        self,
-        status: int,
-        headers: Headers,
-        body: bytes | memoryview,
-        timings: Timings | None = None,
+        self, status: int, headers: Headers, body: Part, timings: Timings | None = None
     ) -> None:
         """Send a whole reply, in one write if the server can.
 

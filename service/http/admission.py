@@ -19,7 +19,6 @@ import secrets
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -96,7 +95,7 @@ def is_loopback(host: str) -> bool:
     return bool(addresses) and all(address.is_loopback for address in addresses)
 
 
-NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
+_NAME, _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
 MAX_BYTES = 2**24
 """Maximum bytes of the file, which has at least 100,000 keys of 64 characters then."""
 LOOK_SECONDS = 1.0
@@ -126,12 +125,16 @@ def read_names(path: Path) -> dict[bytes, str]:
                     time.sleep(PAUSE_SECONDS)
                 if not line or line.startswith("#"):
                     continue
-                try:
-                    name, digest = _parsed(line)
-                    if name in seen or digest in names:
-                        raise ValueError("this name or key stands on a line before")
-                except ValueError as error:
-                    raise ValueError(f"keys file {path}, line {number}: {error}") from None
+                name, colon, key = line.partition(":")
+                digest, fault = digest_of(key.encode()), ""
+                if not (colon and _NAME.fullmatch(name)):
+                    fault = "name:key is needed, the name of letters, digits, . _ -"
+                elif not _KEY.fullmatch(key):
+                    fault = "the key is empty, or not of printable ASCII without spaces"
+                elif name in seen or digest in names:
+                    fault = "this name or key stands on a line before"
+                if fault:
+                    raise ValueError(f"keys file {path}, line {number}: {fault}")
                 seen.add(name)
                 names[digest] = name
     except (OSError, UnicodeDecodeError) as error:
@@ -142,16 +145,6 @@ def read_names(path: Path) -> dict[bytes, str]:
     return names
 
 
-def _parsed(line: str) -> tuple[str, bytes]:
-    """Return the name on a line, and the digest of its key."""
-    name, colon, key = line.partition(":")
-    if not (colon and NAME.fullmatch(name)):
-        raise ValueError("name:key is needed, the name of letters, digits, . _ -")
-    if not KEY.fullmatch(key):
-        raise ValueError("the key is empty, or not of printable ASCII without spaces")
-    return name, digest_of(key.encode())
-
-
 class KeyFile:
     """File of keys, which a thread reads again when it has changed.
 
@@ -159,14 +152,13 @@ class KeyFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file."""
         self._path = path
         self._stamp = self._stamped()
         self.names = read_names(path)
         """Names by the digests of their keys."""
         if path.stat().st_mode & 0o004:
             _log.warning("keys file %s can be read by every user of this machine", path)
-        threading.Thread(target=_watch, args=[weakref.ref(self)], daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def refresh(self) -> None:
         """Read the file again if it has changed."""
@@ -189,16 +181,10 @@ class KeyFile:
             return ()
         return status.st_ino, status.st_size, status.st_mtime_ns
 
-
-def _watch(reference: weakref.ref[KeyFile]) -> None:
-    """Refresh a file of keys every `LOOK_SECONDS` until it is garbage-collected."""
-    while True:
-        time.sleep(LOOK_SECONDS)
-        file = reference()
-        if file is None:
-            return
-        file.refresh()
-        del file
+    def _watch(self) -> None:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            self.refresh()
 
 
 ADMIN = "admin key"
@@ -224,12 +210,7 @@ class ApiKeys:
         self._needed = keys is not None or file is not None
 
     def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-        """Return the name of a request's key; empty without a key where none is needed.
-
-        Raises:
-            Unauthorized: the path needs a key, and the request has no known key, or several.
-
-        """
+        """Return the name of a request's key; empty without a key where none is needed."""
         name, authorization = "", headers.get(b"authorization", b"")
         if authorization and len(authorization) <= MAX_HEADER_BYTES:
             digest = digest_of(_key(authorization))
@@ -282,13 +263,7 @@ class Admission:
 
     @classmethod
     def of(cls, settings: Settings) -> Admission:
-        """Return the checks of settings.
-
-        Raises:
-            OSError: the name of the host cannot be resolved.
-            ValueError: the file of keys is invalid.
-
-        """
+        """Return the checks of settings; errors as of `allowed_hosts` and `read_names`."""
         hosts = allowed_hosts(settings.allowed_hosts, settings.host)
         file = KeyFile(settings.keys_file) if settings.keys_file else None
         given = settings.api_keys, file, settings.admin_keys

@@ -48,6 +48,7 @@ TAKEN_BYTES = 2**20
 LINGER_SECONDS = 5.0
 """Maximum time for which a rejected client may send before it has read the error."""
 
+_LARGE_HEAD = f"the request's head has more than {HEAD_BYTES} bytes"
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
 _TARGET = re.compile(rb"/[^#]*|\*|https?://[^/?#@]+/[^#]*", re.IGNORECASE)
 _UPGRADE_HEADERS = {b"upgrade", b"http2-settings"}
@@ -111,16 +112,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._unread = None
         if self._final_error or self._closing:
             return
-        if self._in_head and self._head_deadline is None:
-            self._head_deadline = self.loop.time() + self._timeout
-        if self._in_head and not self._uncounted_bytes:
-            self._began = self.loop.time()
         self._uncounted_bytes += len(data)
         try:
             while data:
                 data = self._feed(data)
             if self._uncounted_bytes > HEAD_BYTES:
-                self._check_size()
+                raise HeaderFieldsTooLarge(_LARGE_HEAD)
+            if self._in_head and self._uncounted_bytes and self._head_deadline is None:
+                self._head_deadline = self.loop.time() + self._timeout
         except HeaderFieldsTooLarge as error:
             self._refuse(error)
         except httptools.HttpParserError as error:
@@ -141,13 +140,11 @@ class HttpProtocol(HttpToolsProtocol):
         return b""
 
     def on_message_begin(self) -> None:
-        """Start a request, and the timeout of its head, at its first byte."""
+        """Start a request at its first byte."""
         super().on_message_begin()
         self._host = None
         self._uncounted_bytes = self._uncounted_bytes or 1
         self._began = self.loop.time()
-        if self._head_deadline is None:
-            self._head_deadline = self._began + self._timeout
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header, as uvicorn does; drop a trailer."""
@@ -186,7 +183,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self._uncounted_bytes > HEAD_BYTES:
             sizes = (len(name) + len(value) + 4 for name, value in self.headers)
             self._uncounted_bytes = len(self.url) + sum(sizes)
-            self._check_size()
+            if self._uncounted_bytes > HEAD_BYTES:
+                raise HeaderFieldsTooLarge(_LARGE_HEAD)
         self._upgrading = self.parser.should_upgrade()
         if self._upgrading:
             return
@@ -225,10 +223,6 @@ class HttpProtocol(HttpToolsProtocol):
             elif name not in _UPGRADE_HEADERS:
                 lines.append(name + b": " + value)
         return b"\r\n".join([*lines, b"", b""])
-
-    def _check_size(self) -> None:
-        if self._uncounted_bytes > HEAD_BYTES:
-            raise HeaderFieldsTooLarge(f"the request's head has more than {HEAD_BYTES} bytes")
 
     def _start_asgi_task(self, cycle: Any, app: ASGI3Application) -> None:
         self._running = cycle
@@ -340,11 +334,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _untaken_bytes(self) -> int:
         """Return the bytes that the client has not taken, in the transport and in the kernel."""
-        buffered = self._connection.get_write_buffer_size()
+        queued = bytes(4)
         with contextlib.suppress(OSError):
-            queued = fcntl.ioctl(self._connection.get_extra_info("socket"), TIOCOUTQ, bytes(4))
-            return buffered + int.from_bytes(queued, sys.byteorder)
-        return buffered
+            queued = fcntl.ioctl(self._connection.get_extra_info("socket"), TIOCOUTQ, queued)
+        return self._connection.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
     def _cut_off(self) -> None:
         """Reset the connection, and drop all bytes that were not taken, also in the kernel."""
@@ -380,9 +373,9 @@ class HttpProtocol(HttpToolsProtocol):
     def _schedule(self) -> None:
         """Schedule the next check at the next deadline, or before any deadline set from now on."""
         soonest = self.loop.time() + self._timeout
-        deadlines = (self._write_deadline, self._head_deadline, soonest)
+        due = min(self._write_deadline or soonest, self._head_deadline or soonest, soonest)
         self._timer.cancel()
-        self._timer = self.loop.call_at(min(d for d in deadlines if d is not None), self._watch)
+        self._timer = self.loop.call_at(due, self._watch)
 
     def _head_is_late(self, now: float) -> None:
         if self.flow.read_paused:
@@ -433,23 +426,17 @@ class WholeReplySend:
         return RequestResponseCycle.send(cycle, cast(ASGISendEvent, message))
 
     def whole(self, status: int, head: bytes, body: bytes | memoryview) -> bool:
-        """Write a whole reply.
+        """Write a whole reply, unless it has to be sent in parts; return whether it was written.
 
-        Args:
-            status: status of the reply.
-            head: lines of the headers, with names in lower case and the body's length.
-            body: the whole body.
-
-        Returns:
-            Whether the reply was written, or dropped because its client has left. False means that
-            it has to be sent in parts: uvicorn drops the body of a reply to HEAD, ends a connection
-            that is not kept, and waits for a client that does not read.
-
+        `head` has the lines of the headers, with names in lower case and the body's length. A reply
+        of a client that has left is dropped. uvicorn drops the body of a reply to HEAD, ends a
+        connection that is not kept, and waits for a client that does not read.
         """
         cycle = self._cycle
         if cycle.disconnected:
             return True
-        head = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers]) + head
+        for header in cycle.default_headers:
+            head = b"%b: %b\r\n%b" % (*header, head)
         paused, begun = cycle.flow.write_paused, cycle.response_started
         kept = cycle.keep_alive and b"connection: close\r\n" not in head
         if not kept or paused or begun or cycle.scope["method"] == "HEAD":

@@ -46,7 +46,7 @@ class Bodies:
         """Take bytes of a body from the budget, which gets them back once it is answered."""
         taken = exchange.received_bytes
         if taken + size > self.max_bytes:
-            self._refuse()
+            raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
         self.budget.take(size, taken)
         exchange.received_bytes = taken + size
 
@@ -62,7 +62,7 @@ class Bodies:
         """
         length = exchange.headers.get(b"content-length", b"")
         if length.isdigit() and int(length[:20]) > self.max_bytes:
-            self._refuse()
+            raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
         chunks, left, now = [], self.seconds, asyncio.get_running_loop().time
         while True:
             if exchange.received_bytes >= TURN_BYTES:
@@ -83,9 +83,6 @@ class Bodies:
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
-
-    def _refuse(self) -> None:
-        raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
 
 
 ErrorReply = Callable[[AnyExchange, Exception], Response | None]
@@ -156,7 +153,7 @@ class ExchangeMiddleware:
                 scope["route"] = route
                 response = await route.answer(exchange)
                 await response(scope, exchange.receive, exchange.send)
-            self._count(exchange)
+            self.metrics.ended(exchange)
         except BaseException as error:
             if not await self._settle(exchange, error):
                 raise
@@ -173,7 +170,7 @@ class ExchangeMiddleware:
         """Answer a request that failed; return whether its error needs nothing else."""
         if isinstance(error, ClientLeft) or (exchange.end() and isinstance(error, ENDINGS[0])):
             exchange.client_left = True
-            self._count(exchange)
+            self.metrics.ended(exchange)
             return True
         if isinstance(error, ENDINGS):
             return False
@@ -185,14 +182,8 @@ class ExchangeMiddleware:
             sent = reply or self.error_reply(exchange, failure)
             assert sent is not None  # noqa: S101 - every `ServiceError` has a reply
             await exchange.reply(sent.status_code, sent.raw_headers, bytes(sent.body))
-        self._count(exchange)
+        self.metrics.ended(exchange)
         return reply is not None
-
-    def _count(self, exchange: AnyExchange) -> None:
-        if exchange.client_left:
-            self.metrics.disconnects.inc()
-        else:
-            self.metrics.answered(exchange)
 
     async def _answer_preflight(self, response: Response, scope: Scope, send: Send) -> None:
         """Answer whether a page of another origin may send a request.
@@ -238,28 +229,14 @@ class Application(FastAPI):
 
 
 REQUEST_HEADERS = (
-    "authorization",
-    "content-type",
-    "accept",
-    "x-request-id",
-    "x-request-timeout-ms",
+    *("authorization", "content-type", "accept", "x-request-id", "x-request-timeout-ms"),
     EXPECT_HEADER,
 )
 """Headers that pages of other origins may send."""
 RESPONSE_HEADERS = (
-    "x-request-id",
-    "retry-after",
-    "x-total-time",
-    "x-tokenization-time",
-    "x-queue-time",
-    "x-inference-time",
-    "x-compute-type",
-    "x-compute-time",
-    "x-compute-characters",
-    "x-compute-tokens",
-    "x-model",
-    FINGERPRINT_HEADER,
-    *HEADERS.values(),
+    *("x-request-id", "retry-after", "x-model", FINGERPRINT_HEADER, *HEADERS.values()),
+    *("x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"),
+    *("x-compute-type", "x-compute-time", "x-compute-characters", "x-compute-tokens"),
 )
 """Headers that pages of other origins may read."""
 

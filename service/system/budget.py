@@ -46,6 +46,12 @@ class ByteBudget:
             Overloaded: the other holders leave too little.
 
         """
+        if self.held + size > self.limit:
+            self.check(size, own)
+        self.held += size
+
+    def check(self, size: int, own: int) -> None:
+        """Raise unless a holder may take bytes beyond the limit."""
         small = own + size <= self.limit // SMALL_PART
         most = self.limit + (self.limit // BEYOND_PART if small else 0)
         alone = self.held <= own or self.requests == 1
@@ -57,7 +63,6 @@ class ByteBudget:
                 retry_after_seconds=max(1, round(self._seconds * min(1.0, excess / self.held))),
                 reason=f"bytes_of_{self._what}",
             )
-        self.held += size
 
     def give_back(self, size: int, seconds: float = 0.0) -> None:
         """Return taken bytes, which were held for `seconds`."""
@@ -96,7 +101,9 @@ class Reservation:
         if not self._began:
             self._began = time.monotonic()
             budget.requests += 1
-        budget.take(size, self.size)
+        if budget.held + size > budget.limit:
+            budget.check(size, self.size)
+        budget.held += size
         self.size += size
 
     def shrink(self, size: int) -> None:

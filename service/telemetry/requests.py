@@ -59,7 +59,6 @@ class HttpMetrics:
     def __init__(self, registry: Registry) -> None:
         self.in_flight = 0
         """Number of requests whose reply is not complete."""
-        self.disconnects = registry.client_disconnects
         self._registry = registry
         self._replies: dict[str, list[Reply]] = {}
         """Route → replies that are not counted yet."""
@@ -78,8 +77,14 @@ class HttpMetrics:
             route = next(found, None)
         return UNMATCHED if route is None else str(route.path)
 
-    def answered(self, exchange: Exchange[Any, Any]) -> None:
-        """Note a reply; an interrupted reply counts with the bytes that were sent."""
+    def ended(self, exchange: Exchange[Any, Any]) -> None:
+        """Note a reply, or that the client has left.
+
+        An interrupted reply counts with the bytes that were sent.
+        """
+        if exchange.client_left:
+            self._registry.client_disconnects.inc()
+            return
         route, status, ratio = self.route_of(exchange.scope), exchange.status, None
         sent, request_id = exchange.sent_bytes, exchange.request_id
         seconds = time.monotonic() - exchange.received

@@ -6,7 +6,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.wire.replies import Responses, error_reply
+from service.api.wire.replies import Responses, error_reply, problems_in_form
 from service.errors import ServiceError
 
 STATUSES = {422: 400, 429: 503}
@@ -20,24 +20,13 @@ class KServeError(BaseModel):
     error: str
 
 
-ERRORS: Responses = {
-    status: {"model": KServeError, "description": description}
-    for status, description in {
-        400: "Invalid request, or not ready",
-        401: "API key missing or wrong",
-        404: "Unknown model or version",
-        408: "The request took too long to send",
-        409: "The model has another fingerprint than the request expects",
-        413: "Body or predicted reply too large",
-        415: "Wrong content type or encoding",
-        421: "Unknown host",
-        431: "Head too large",
-        500: "The engine failed",
-        501: "The requested engine is not installed, or the model's graph lacks the output",
-        503: "Overloaded, or the engine is down",
-        504: "The engine did not answer in time",
-    }.items()
-}
+ERRORS: Responses = problems_in_form(KServeError, without=STATUSES)
+for _status, _description in {
+    400: "Invalid request, or not ready",
+    404: "Unknown model or version",
+    503: "Overloaded, or the engine is down",
+}.items():
+    ERRORS[_status]["description"] = _description
 """Error replies of a route, for the OpenAPI document."""
 
 

@@ -24,7 +24,7 @@ from service.api.wire.bodies import (
     INLINE_BODY_BYTES,
     VALUE_BYTES,
     WIDEST_BYTES,
-    check_media_type,
+    checked_media_type,
     read_json,
 )
 from service.api.wire.route import ApiExchange, validated
@@ -156,7 +156,7 @@ class InferInputs:
 
 async def read_request(exchange: ApiExchange, max_rows: int) -> InferInputs:
     """Read and parse the body of an inference request."""
-    check_media_type(exchange.headers, MEDIA_TYPES)
+    checked_media_type(exchange.headers, MEDIA_TYPES)
     body = exchange.take_body()
     length = json_length(exchange.headers.get(LENGTH_HEADER.encode()), len(body))
     content = await read_json(body[:length], exchange.reservation)

@@ -12,10 +12,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from service.api.kserve.errors import ERRORS, KServeError
-from service.api.wire.admin import admin_errors, documented_body, read_admin
+from service.api.kserve.errors import ERRORS
+from service.api.wire.bodies import documented_body
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.route import ApiExchange
+from service.api.wire.route import ApiExchange, admin_errors, read_admin
 from service.artifacts.repository import Target
 from service.models.control import State, VersionState, versions
 
@@ -82,7 +82,7 @@ class UnloadRequest(BaseModel):
     parameters: UnloadParameters = UnloadParameters()
 
 
-_RESPONSES = admin_errors(ERRORS, KServeError)
+_RESPONSES = admin_errors(ERRORS)
 _post = partial(router.post, response_class=Response, responses=_RESPONSES)
 """Decorator of a route whose reply has no body."""
 

@@ -10,16 +10,16 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import JSONResponse
 
-from service.api.wire.admin import (
+from service.api.wire.bodies import documented_body
+from service.api.wire.media import MODEL_PARAMETER
+from service.api.wire.replies import PROBLEMS
+from service.api.wire.route import (
+    ApiExchange,
     admin_errors,
-    documented_body,
     is_admin,
     read_admin,
     require_admin,
 )
-from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.replies import PROBLEMS
-from service.api.wire.route import ApiExchange
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
 from service.models.control import ModelControl, VersionState, of_name, versions

@@ -240,8 +240,9 @@ Texts = TypeVar("Texts", bound=TextRequest)
 
 async def with_pictures(body: Texts, exchange: ApiExchange) -> Texts:
     """Return a request whose pictures have their files; errors as for `loaded`."""
-    inputs = await loaded(body.inputs, exchange)
-    return body if inputs is body.inputs else body.model_copy(update={"inputs": inputs})
+    if {*map(type, body.inputs)} <= {str, tuple}:  # texts and pairs alone
+        return body
+    return body.model_copy(update={"inputs": await loaded(body.inputs, exchange)})
 
 
 @dataclass(slots=True)

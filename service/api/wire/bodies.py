@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import orjson
+from pydantic import BaseModel
 
 from service.api.wire.media import FORM, IMAGE, JSON
 from service.api.wire.replies import field_name
@@ -47,19 +48,21 @@ _LARGE_BODIES = ThreadPoolExecutor(1, "json")
 milliseconds, so the event loop would wait for all bodies that are parsed at once."""
 
 
-def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (JSON,)) -> None:
-    """Reject other content types than the accepted ones, and compressed bodies.
+def checked_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str]) -> str:
+    """Return the content type, or the range as `image/*`, if it is accepted and not compressed.
 
-    An empty media type accepts requests without the header; `image/*` accepts every picture.
+    An empty media type accepts requests without the header.
     """
-    given = headers.get(b"content-type", b"").decode("latin-1")
-    if given not in accepted:
-        kind = given.partition(";")[0].strip().lower()
-        if kind not in accepted and not (kind.startswith(IMAGE) and f"{IMAGE}*" in accepted):
+    kind = headers.get(b"content-type", b"").decode("latin-1")
+    if kind not in accepted:
+        kind = kind.partition(";")[0].strip().lower()
+        kind = IMAGES if kind.startswith(IMAGE) else kind
+        if kind not in accepted:
             named = " or ".join(filter(None, accepted))
             raise UnsupportedMediaType(f"the content type must be {named}")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMediaType("compressed bodies are not taken")
+    return kind
 
 
 async def read_json(body: bytes, reservation: Reservation) -> object:
@@ -137,6 +140,11 @@ def count_values(body: bytes) -> int:
     return count
 
 
+def documented_body(schema: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI document of a JSON body that a route reads itself."""
+    return {"requestBody": {"content": {JSON: {"schema": inlined(schema.model_json_schema())}}}}
+
+
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     """Replace each reference in a JSON schema with its definition, so that it can be embedded."""
     definitions = schema.get("$defs", {})
@@ -201,44 +209,32 @@ def refused_field(fields: Mapping[str, object], known: Container[str]) -> tuple[
 
 INPUTS, WHOLE, FIRST_FRAME = "inputs", "request", "first_frame"
 """Fields of a form: an input, an object with all other fields, and an option of all files."""
-MEDIA_TYPES = (JSON, FORM, f"{IMAGE}*")
+IMAGES = f"{IMAGE}*"
+MEDIA_TYPES = (JSON, FORM, IMAGES)
 """Media types of a request that may have pictures."""
+_BINARY = {"type": "string", "format": "binary"}
+_FIELDS = {
+    INPUTS: {
+        "type": "array",
+        "items": _BINARY,
+        "description": "A file of a picture each; or any input, as JSON, in a part without a file "
+        "name.",
+    },
+    WHOLE: {
+        "type": "object",
+        "description": "All other fields, in place of a part for each.",
+    },
+    FIRST_FRAME: {"type": "boolean", "description": "Take the first frame of animated files."},
+}
 _OPTION = {"description": "Any other field of the request, as JSON: a text has quotes."}
+_FORM = {"type": "object", "properties": _FIELDS, "additionalProperties": _OPTION}
+_PICTURE = {
+    **_BINARY,
+    "description": "A picture; other fields are in the address, as JSON: "
+    "`/encode?outputs=[%22pooled%22]`.",
+}
 OPENAPI = {
-    "requestBody": {
-        "content": {
-            FORM: {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        INPUTS: {
-                            "type": "array",
-                            "items": {"type": "string", "format": "binary"},
-                            "description": "A file of a picture each; or any input, as JSON, in a "
-                            "part without a file name.",
-                        },
-                        WHOLE: {
-                            "type": "object",
-                            "description": "All other fields, in place of a part for each.",
-                        },
-                        FIRST_FRAME: {
-                            "type": "boolean",
-                            "description": "Take the first frame of animated files.",
-                        },
-                    },
-                    "additionalProperties": _OPTION,
-                }
-            },
-            f"{IMAGE}*": {
-                "schema": {
-                    "type": "string",
-                    "format": "binary",
-                    "description": "A picture; other fields are in the address, as JSON: "
-                    "`/encode?outputs=[%22pooled%22]`.",
-                }
-            },
-        }
-    }
+    "requestBody": {"content": {FORM: {"schema": _FORM}, IMAGES: {"schema": _PICTURE}}},
 }
 """Additions to the OpenAPI document of a route whose schema takes files."""
 MAX_PARTS = 1024
@@ -250,11 +246,6 @@ _BOUNDARY = re.compile(rb'boundary=(?:"([^"]{1,70})"|([^;\s"]{1,70}))', re.IGNOR
 
 Parts = list[tuple[str, Picture | bytes]]
 """Names and values of a form's parts, in order; a file is a picture, and any other part is JSON."""
-
-
-def is_file(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a body is a form or a picture by its content type."""
-    return headers.get(b"content-type", b"").lower().startswith((FORM.encode(), IMAGE.encode()))
 
 
 async def read_files(

@@ -16,26 +16,16 @@ _QUALITY = re.compile(r"[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*", re.I
 def prefers(accept: str, named: str, default: str) -> bool:
     """Return whether `Accept` names a media type, with at least the weight of the default.
 
-    Ranges such as `*/*` are ignored, as clients add them to the types that they want.
-
-    Args:
-        accept: values of `Accept`, separated by commas.
-        named: media type for clients that name it.
-        default: media type for all other clients.
-
+    Ranges such as `*/*` are ignored, as clients add them to the types that they want. A weight that
+    is missing or malformed is 1.
     """
     qualities: dict[str, float] = {}
     for item in accept.lower().split(","):
         media_type, *parameters = item.split(";")
+        weights = [float(match[1]) for own in parameters if (match := _QUALITY.fullmatch(own))]
         name = media_type.strip()
-        qualities[name] = max(_quality(parameters), qualities.get(name, 0.0))
+        qualities[name] = max([*weights, 1.0][0], qualities.get(name, 0.0))
     return qualities.get(named, 0.0) > 0 and qualities[named] >= qualities.get(default, 0.0)
-
-
-def _quality(parameters: list[str]) -> float:
-    """Return the weight among a range's parameters; 1 if it is missing or malformed."""
-    weights = [match[1] for parameter in parameters if (match := _QUALITY.fullmatch(parameter))]
-    return float(weights[0]) if weights else 1.0
 
 
 def is_known(request: Request, etag: str) -> bool:

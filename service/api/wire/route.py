@@ -21,8 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.wire.bodies import (
     MEDIA_TYPES,
-    check_media_type,
-    is_file,
+    checked_media_type,
     read_files,
     read_json,
     refused_field,
@@ -30,8 +29,16 @@ from service.api.wire.bodies import (
 from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
 from service.api.wire.replies import MODEL_HEADER, Responses, with_reply_headers
-from service.errors import AnotherModel, ModelNotLoaded, ReplyTooLarge, Unprocessable
+from service.errors import (
+    AnotherModel,
+    Forbidden,
+    ModelNotLoaded,
+    ReplyTooLarge,
+    Unauthorized,
+    Unprocessable,
+)
 from service.exchange import NO_FINGERPRINT, ErrorForm, Exchange
+from service.http.admission import ADMIN
 from service.inference.core import Inference
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_CHARACTERS
 from service.inference.timings import Timings
@@ -111,8 +118,8 @@ class JsonRoute(APIRoute):
         hint = get_type_hints(endpoint)["body"]
         self.schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
         """Schemas of the body."""
-        self._takes_files = any(schema.takes_files for schema in self.schemas)
-        self._media_types = MEDIA_TYPES if self._takes_files else (JSON,)
+        takes_files = any(schema.takes_files for schema in self.schemas)
+        self._media_types = MEDIA_TYPES if takes_files else (JSON,)
 
         async def handle(request: Request) -> Response:
             return await self.answer(request.scope["exchange"])
@@ -125,13 +132,12 @@ class JsonRoute(APIRoute):
     async def answer(self, exchange: ApiExchange) -> Response:
         """Read a request, and return the endpoint's reply."""
         headers, reservation = exchange.headers, exchange.reservation
-        check_media_type(headers, self._media_types)
         content: object
-        if self._takes_files and is_file(headers):
+        if checked_media_type(headers, self._media_types) == JSON:
+            content = await read_json(exchange.take_body(), reservation)
+        else:
             query: bytes = exchange.scope["query_string"]
             content = await read_files(exchange.take_body(), headers, query, reservation)
-        else:
-            content = await read_json(exchange.take_body(), reservation)
         schema = self.schemas[0]
         if len(self.schemas) > 1 and isinstance(content, dict):
             given = {name for name, value in content.items() if value is not None}
@@ -209,6 +215,48 @@ def validated(schema: type[Schema], content: object) -> Schema:
         raise RequestValidationError(
             [{**item, "loc": ("body", *item["loc"])} for item in errors]
         ) from None
+
+
+ADMIN_STATUSES = {
+    403: "The key may not change the served models, or the service has no admin key",
+    404: "No such model or version",
+    409: "Another load or unload of the model is running",
+    422: "Wrong schema, or the model cannot be loaded",
+    507: "The model exceeds the memory budget",
+}
+"""Statuses of errors of the routes that change the served models, for the OpenAPI document."""
+
+
+def admin_errors(responses: Responses) -> Responses:
+    """Return the error replies of an admin's route, in the form of the dialect's status 400."""
+    return {
+        status: {**responses[400], "description": text} for status, text in ADMIN_STATUSES.items()
+    }
+
+
+def is_admin(exchange: ApiExchange) -> bool:
+    """Return whether a request has a key of `--admin-keys`."""
+    return exchange.key.startswith(ADMIN)
+
+
+def require_admin(exchange: ApiExchange) -> None:
+    """Raise unless a request has a key of `--admin-keys`."""
+    if exchange.service.settings.admin_keys is None:
+        raise Forbidden("models are changed with an admin key: start the service with --admin-keys")
+    if not exchange.key:
+        raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
+    if not is_admin(exchange):
+        raise Forbidden(f"{exchange.key} may not change models: use a key of --admin-keys")
+
+
+async def read_admin(exchange: ApiExchange, schema: type[Schema]) -> Schema:
+    """Return the validated JSON body of an admin's request; an empty body is an empty object."""
+    require_admin(exchange)
+    body = exchange.take_body()
+    if not body:
+        return validated(schema, {})
+    checked_media_type(exchange.headers, (JSON, ""))
+    return validated(schema, await read_json(body, exchange.reservation))
 
 
 def bind_model(exchange: ApiExchange, model: ServedModel, engine: str | None = None) -> None:

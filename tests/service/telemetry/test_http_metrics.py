@@ -125,7 +125,7 @@ def answered(
     """Count a request without content, answered with status 200."""
     found = exchange(request_id, headers=headers)
     found.status, found.received = 200, found.received - seconds
-    metrics.answered(found)
+    metrics.ended(found)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def answer(metrics: HttpMetrics, times: int = 1) -> None:
     found.status, found.received_bytes, found.sent_bytes = 200, 3, 4
     for _ in range(times):
         found.received = time.monotonic() - 0.5
-        metrics.answered(found)
+        metrics.ended(found)
 
 
 def counted(registry: Registry) -> float:

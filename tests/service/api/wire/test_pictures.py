@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic_core import PydanticCustomError
 
 from service.api.wire import bodies, pictures
-from service.api.wire.bodies import MEDIA_TYPES, check_media_type, is_file, read_files
+from service.api.wire.bodies import MEDIA_TYPES, checked_media_type, read_files
 from service.api.wire.pictures import element, in_order, loaded, together
 from service.errors import (
     InvalidRequest,
@@ -181,8 +181,7 @@ def json_part(name: str, value: object) -> tuple[str, tuple[None, str]]:
 
 async def fields(request: httpx.Request, limit: int = 2**30) -> dict[str, Any]:
     headers = {name.lower(): value for name, value in request.headers.raw}
-    assert is_file(headers)
-    check_media_type(headers, MEDIA_TYPES)
+    checked_media_type(headers, MEDIA_TYPES)
     reservation = Reservation(ByteBudget(limit))
     return await read_files(request.read(), headers, request.url.query, reservation)
 
