@@ -21,7 +21,7 @@ from model.artifact.manifest import Artifact
 from service.engines.contract import Engine
 from service.files.inputs import PARQUET, find_sources
 from service.files.options import FileOptions, UsageError
-from service.files.parts import sync, sync_folder
+from service.files.parts import replacing
 from service.files.run import Say, run
 from service.files.work import WorkFolder
 from service.settings import Settings
@@ -64,12 +64,8 @@ class CorpusFolder(WorkFolder):
 
     def keep(self, source: Path, receipt: Receipt) -> None:
         """Write a file's receipt to disk, atomically."""
-        draft = self._path(source).with_suffix(".draft")
-        with draft.open("wb") as file:
+        with replacing(self._path(source)) as file:
             file.write(orjson.dumps(receipt))
-            sync(file)
-        draft.replace(self._path(source))
-        sync_folder(self.folder)
 
     def _path(self, source: Path) -> Path:
         return self.folder / f"{source.name}.json"

@@ -6,6 +6,7 @@ ends: under another name, synchronised to the disk, and then renamed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -92,14 +93,9 @@ def write_part(
         "end": str(end),
         "skipped": orjson.dumps([*map(list, skipped)]).decode(),
     }
-    draft = path.with_suffix(".draft")
-    with create(draft) as file:
-        order = write_head(file, specs, about)
-        for name in order:
+    with replacing(path) as file:
+        for name in write_head(file, specs, about):
             file.write(np.ascontiguousarray(arrays[name]).data)
-        sync(file)
-    draft.replace(path)
-    sync_folder(folder)
 
 
 def write_head(file: BinaryIO, specs: Mapping[str, Spec], about: Mapping[str, str]) -> list[str]:
@@ -143,6 +139,17 @@ def create(path: Path) -> BinaryIO:
     """Create a file for writing; an existing file or link is removed, never followed."""
     path.unlink(missing_ok=True)
     return path.open("x+b")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a draft that becomes the file, atomically and on the disk, once it is written."""
+    draft = path.with_suffix(".draft")
+    with create(draft) as file:
+        yield file
+        sync(file)
+    draft.replace(path)
+    sync_folder(path.parent)
 
 
 def sync(file: BinaryIO) -> None:

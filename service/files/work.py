@@ -30,7 +30,7 @@ from typing import IO, BinaryIO, NotRequired, TypedDict
 import orjson
 
 from service.files.options import UsageError
-from service.files.parts import create, sync, sync_folder
+from service.files.parts import create, replacing, sync, sync_folder
 
 LOCK = "lock"
 MARK = re.compile(r"headscope encode ([0-9a-f]{32})\n")
@@ -40,12 +40,7 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 
 
 def claim(folder: Path) -> BinaryIO | None:
-    """Create a folder with a lock, and hold the lock.
-
-    Returns:
-        The lock; None if the folder's name is taken.
-
-    """
+    """Create a folder with a lock, and return the held lock; None if the folder's name is taken."""
     while True:
         id_ = secrets.token_hex(16)
         scratch = _scratch_of(folder, id_)
@@ -196,18 +191,11 @@ class WorkFolder:
                 self._discard_unbegun()
 
     def begin(self, job: Mapping[str, object]) -> bool:
-        """Start a run, or resume it.
-
-        Returns:
-            Whether the run is resumed.
-
-        """
-        whole = {"id": self._id, "replaces": self._replaces, "job": job}
-        content = orjson.dumps(whole, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
+        """Start a run, or resume it; return whether it is resumed."""
         if (before := self._read_job()) is not None:
-            self._check(before["job"], orjson.loads(content)["job"])
+            self._check(before["job"], orjson.loads(orjson.dumps(job)))
             return True
-        self._write_job(content)
+        self._write_job({"id": self._id, "replaces": self._replaces, "job": {**job}})
         return False
 
     def finish(self) -> None:
@@ -220,7 +208,11 @@ class WorkFolder:
         if self._replaces:
             self.draft.replace(self.out)
         else:
-            self._rename_new()
+            try:
+                rename_new(self.draft, self.out)
+            except FileExistsError:
+                self._check_output(replaces=False)
+                raise
         sync_folder(self.out.parent)
         self._remove_files()
         self.check_names()
@@ -246,26 +238,18 @@ class WorkFolder:
             except BlockingIOError:
                 raise UsageError(f"another process is writing {self.out}") from None
             if not os.fstat(lock.fileno()).st_nlink:
-                raise self._just_written()
+                raise UsageError(f"another process has just written {self.out}")
             yield lock
 
     def _opened(self) -> IO[bytes]:
         """Return the lock of the folder."""
         try:
-            status = self.folder.lstat()
-        except FileNotFoundError:
-            raise self._just_written() from None
-        if not stat.S_ISDIR(status.st_mode):
-            kind = "a link" if stat.S_ISLNK(status.st_mode) else "a file"
-            raise UsageError(
-                f"{self.folder} is {kind}, not a folder of this command: move it away, or choose "
-                "another --out"
-            )
-        try:
+            if not stat.S_ISDIR(self.folder.lstat().st_mode):
+                raise self._foreign("is a file or link, and no folder")
             return open_lock(self.folder)
         except OSError:
             if not os.path.lexists(self.folder):
-                raise self._just_written() from None
+                raise UsageError(f"another process has just written {self.out}") from None
             raise self._foreign() from None
 
     def _id_of(self, lock: IO[bytes]) -> str:
@@ -275,14 +259,11 @@ class WorkFolder:
             raise self._foreign()
         return mark[1]
 
-    def _foreign(self) -> UsageError:
+    def _foreign(self, why: str = f"has no {LOCK} of its own") -> UsageError:
         return UsageError(
-            f"{self.folder} was not made by this command (it has no {LOCK} of its own): move it "
-            "away, or choose another --out"
+            f"{self.folder} was not made by this command (it {why}): move it away, or choose "
+            "another --out"
         )
-
-    def _just_written(self) -> UsageError:
-        return UsageError(f"another process has just written {self.out}")
 
     def _replaces_output(self) -> bool:
         """Return whether the unfinished run may replace the output, or has written it itself."""
@@ -313,24 +294,12 @@ class WorkFolder:
 
     def _note_output(self) -> None:
         """Store the output's inode in the job file, because a kill may follow the final rename."""
-        job = {**(self._read_job() or {}), "output": _inode(self.draft)}
-        self._write_job(orjson.dumps(job))
+        if job := self._read_job():
+            self._write_job({**job, "output": _inode(self.draft)})
 
-    def _rename_new(self) -> None:
-        try:
-            rename_new(self.draft, self.out)
-        except FileExistsError:
-            self._check_output(replaces=False)
-            raise
-
-    def _write_job(self, content: bytes) -> None:
-        path = self.folder / JOB
-        draft = path.with_suffix(".draft")
-        with create(draft) as file:
-            file.write(content)
-            sync(file)
-        draft.replace(path)
-        sync_folder(self.folder)
+    def _write_job(self, job: JobFile) -> None:
+        with replacing(self.folder / JOB) as file:
+            file.write(orjson.dumps(job, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2))
 
     def _check_output(self, *, replaces: bool) -> None:
         if not replaces and os.path.lexists(self.out):
@@ -355,16 +324,14 @@ class WorkFolder:
 
     def _check(self, before: Mapping[str, object], now: Mapping[str, object]) -> None:
         """Raise UsageError with the differences between the jobs, if there are any."""
-        names = sorted(
-            name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
-        )
-        if not names:
-            return
         differences = []
-        for name in names:
+        for name in sorted(before.keys() | now.keys()):
             old, new = before.get(name), now.get(name)
-            short = not isinstance(old, list | dict) and not isinstance(new, list | dict)
-            differences.append(f"{name} (was {old!r}, is {new!r})" if short else name)
+            if old != new:
+                short = not isinstance(old, list | dict) and not isinstance(new, list | dict)
+                differences.append(f"{name} (was {old!r}, is {new!r})" if short else name)
+        if not differences:
+            return
         raise UsageError(
             f"{self.folder} belongs to a run with other {', '.join(differences)}: resume with the "
             "same command, or start over with --restart"
