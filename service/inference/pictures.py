@@ -124,15 +124,14 @@ SAMPLE_EDGE = 512
 OF_PICTURES = BacklogProfile(
     "pictures",
     "the preprocessing of pictures",
-    "prepare the pictures",
     "prepared",
     slice_size=2**20,
     large_size=2**22,
-    pace={"pictures": 2e-8},
+    pace=2e-8,
 )
 """Decoding and preprocessing, whose size is the pixels with `TARGET_WEIGHT`; a slice takes some
 20 ms."""
-OF_HEADS = replace(OF_PICTURES, slice_size=HEAD_BYTES, large_size=2**40, pace={"heads": 2e-9})
+OF_HEADS = replace(OF_PICTURES, slice_size=HEAD_BYTES, large_size=2**40, pace=2e-9)
 """Reading of heads, whose size is the bytes with `HEAD_BYTES`. Each is a slice, as it may take
 50 ms in place of the usual 0.1 ms."""
 
@@ -160,8 +159,8 @@ class RequestPictures:
         pixels = self._reader.head(picture, name).pixels
         between = time.monotonic()
         self._reader.read(picture, name)
-        self._heads.expect("heads", HEAD_BYTES + len(picture.data), between - began)
-        self._backlog.expect("pictures", pixels + self._target, time.monotonic() - between)
+        self._heads.expect(HEAD_BYTES + len(picture.data), between - began)
+        self._backlog.expect(pixels + self._target, time.monotonic() - between)
 
     def demand(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
@@ -177,9 +176,8 @@ class RequestPictures:
         bytes_read = sum(len(picture.data) for picture in pictures)
         pixels = min(self._pixels_per_byte * bytes_read, self._most_pixels * len(pictures))
         size = round(pixels) + self._target * len(pictures) + bytes_read // BYTES_A_PIXEL
-        seconds = self._backlog.seconds(caller.client, size, "pictures")
-        head_size = HEAD_BYTES * len(pictures) + bytes_read
-        seconds += self._heads.seconds(caller.client, head_size, "heads")
+        seconds = self._backlog.seconds(caller.client, size)
+        seconds += self._heads.seconds(caller.client, HEAD_BYTES * len(pictures) + bytes_read)
         return Demand(len(pictures), self.limits.max_tokens * len(pictures), seconds)
 
     async def tokenize(
@@ -205,21 +203,17 @@ class RequestPictures:
             return [self._reader.read(p, options.name(n)) for n, p in enumerate(part, first)]
 
         bytes_read = [HEAD_BYTES + len(picture.data) for picture in pictures]
-        read = await self._heads.run(TokenizerWork(caller, pictures, bytes_read, heads, "heads"))
-        needed = sorted(head.working_bytes for head in read)
-        working = sum(needed[-self._backlog.threads :])  # of the pictures that are read at once
+        read = await self._heads.run(TokenizerWork(caller, pictures, bytes_read, heads))
         if reservation:
-            reservation.grow(working + self._reader.nbytes * len(pictures))
+            reservation.grow(self._reader.nbytes * len(pictures))
         sizes = []
         for picture, head in zip(pictures, read, strict=True):
             rate = head.pixels / len(picture.data)
             self._pixels_per_byte += WEIGHT * (rate - self._pixels_per_byte)
             opened = STEP_PIXELS * head.steps + len(picture.data) // BYTES_A_PIXEL
             sizes.append(opened + head.pixels + self._target)
-        texts = await self._backlog.run(TokenizerWork(caller, pictures, sizes, tokens, "pictures"))
-        if reservation:
-            reservation.shrink(working)
-        return texts
+        memory = [head.working_bytes for head in read]
+        return await self._backlog.run(TokenizerWork(caller, pictures, sizes, tokens, memory))
 
     def lacks_prompt(self, options: Options) -> bool:  # noqa: ARG002 - as of a tokenizer
         """Return False: pictures have no prompts."""

@@ -130,9 +130,7 @@ async def tokenize(body: TokenizeRequest, exchange: ApiExchange) -> Response:
         return written
 
     counting = threading.Lock()
-    parts = await inference.request_tokenizer.run(
-        body.inputs, work, caller, any_length=True, kind="pieces"
-    )
+    parts = await inference.request_tokenizer.run(body.inputs, work, caller, pieces=True)
     exchange.reservation.shrink(most)
     reserve(exchange, size)
     timings = Timings(tokens, began, time.monotonic() - began)

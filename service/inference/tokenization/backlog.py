@@ -14,11 +14,11 @@ import os
 import time
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, ServiceError
 from service.scheduler.call import Call, retry_after
@@ -35,9 +35,6 @@ MAX_REQUESTS = 1024
 WEIGHT, LARGEST_RATIO = 0.1, 3.0
 """Weight of the last slice in the mean seconds of a character, and the largest ratio of the slice's
 seconds to the mean, to which larger ratios are clipped."""
-Kind = Literal["texts", "pieces", "pictures", "heads"]
-"""Kind of work: token ids alone, or tokens with their offsets, which take longer; pixels of
-pictures, or the heads of their files alone."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +44,19 @@ class BacklogProfile:
     pool: str
     """Name of the threads, and the reason of refusals."""
     owner: str
-    verb: str
+    """Owner of the waiting requests, in errors."""
     done: str
-    """Owner of the waiting requests, verb and participle of their work, in errors."""
+    """Participle of the work, in errors."""
     slice_size: int
     """Size of the inputs of a slice together; see `SLICE_CHARACTERS`."""
     large_size: int
     """Size from which on a slice's memory is returned at once; see `LARGE_CHARACTERS`."""
-    pace: Mapping[Kind, float]
+    pace: float
     """Seconds of a unit of size in one thread, an estimate before they are measured."""
 
 
 OF_TEXTS = BacklogProfile(
-    "tokenizer",
-    "the tokenizer",
-    "tokenise",
-    "tokenised",
-    SLICE_CHARACTERS,
-    LARGE_CHARACTERS,
-    {"texts": 1e-6, "pieces": 1e-6},
+    "tokenizer", "the tokenizer", "tokenised", SLICE_CHARACTERS, LARGE_CHARACTERS, 1e-6
 )
 
 Given = TypeVar("Given")
@@ -78,17 +69,18 @@ class TokenizerWork(Generic[Given, Result]):
 
     caller: Call
     inputs: Sequence[Given]
-    sizes: Sequence[int]
+    sizes: Sequence[float]
     """Number of characters of each input that are tokenised; of a picture, see `pictures`."""
     tokenize: Callable[[Sequence[Given], int], list[Result]]
     """Function of some inputs and the index of the first, which returns a result for each."""
-    kind: Kind = "texts"
+    memory: Sequence[int] = ()
+    """Bytes that reading each input takes beside its result."""
     end: float = field(default=0.0, init=False)
     """Virtual time at which the work would end."""
     left: float = field(default=0.0, init=False)
-    """Seconds of the slices that no thread has taken yet."""
-    slices: list[tuple[slice, float]] = field(default_factory=list, init=False)
-    """Slices that no thread has taken yet, last one first, and their predicted seconds."""
+    """Size of the slices that no thread has taken yet."""
+    slices: list[slice] = field(default_factory=list, init=False)
+    """Slices that no thread has taken yet, last one first."""
     results: dict[int, list[Result]] = field(default_factory=dict, init=False)
     """Results of each slice by the index of its first input."""
     future: asyncio.Future[None] = field(init=False)
@@ -121,55 +113,55 @@ class Backlog:
         self.threads = threads or len(os.sched_getaffinity(0))
         self._profile = profile
         self._pool = ThreadPoolExecutor(self.threads, profile.pool, lower_priority)
-        self._pace = dict(profile.pace)
+        self._pace = profile.pace
         """Mean seconds of a unit of size in one thread."""
         self._order: list[TokenizerWork[Any, Any]] = []
         """Work with slices that wait, by the virtual time at which it would end."""
         self._clients = Counter[str]()
         """Number of requests of each client in the order."""
         self._virtual_time = 0.0
-        """Seconds that each client would have had with equal sharing."""
-        self._waiting = 0
+        """Size that each client would have had done with equal sharing."""
         self._idle = self.threads
         self._closed = False
 
-    def expect(self, kind: Kind, size: int, seconds: float) -> None:
+    def expect(self, size: int, seconds: float) -> None:
         """Initialise the mean by a measured size and its seconds."""
-        self._pace[kind] = seconds / size
+        self._pace = seconds / size
 
-    def account(self, kind: Kind, size: int, seconds: float) -> None:
+    def account(self, size: float, seconds: float) -> None:
         """Update the mean by a slice; an interrupted slice counts as a slow one."""
         if size:
-            mean = self._pace[kind]
-            self._pace[kind] += WEIGHT * (min(seconds / size, LARGEST_RATIO * mean) - mean)
+            seconds = min(seconds / size, LARGEST_RATIO * self._pace)
+            self._pace += WEIGHT * (seconds - self._pace)
 
-    def seconds(self, client: str, size: int, kind: Kind = "texts") -> float:
+    def seconds(self, client: str, size: float) -> float:
         """Return the predicted seconds until a request that arrives now is done."""
-        own = self._pace[kind] * size
-        end = self._end(client, own)
-        return (own + sum(work.left for work in self._order if work.end <= end)) / self.threads
+        end = self._end(client, size)
+        size += sum(work.left for work in self._order if work.end <= end)
+        return self._pace * size / self.threads
 
     async def run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
-        """Return the result for each input of a request.
+        """Return the result for each input of a request, and reserve the memory meanwhile.
 
         Cancelling the call ends it after the running slices.
         """
-        client, pace = work.caller.client, self._pace[work.kind]
-        self._check(work, self.seconds(client, sum(work.sizes), work.kind))
+        client, reservation, size = work.caller.client, work.caller.reservation, sum(work.sizes)
+        memory = sum(sorted(work.memory)[-self.threads :])  # of inputs that are read at once
+        if reservation:
+            reservation.grow(memory)
+        self._check(work, self.seconds(client, size))
         work.future = asyncio.get_running_loop().create_future()
-        parts = [*_slices(work.sizes, self._profile.slice_size)]
-        work.slices = [(part, pace * sum(work.sizes[part])) for part in reversed(parts)]
-        work.left = pace * sum(work.sizes)
-        work.end = self._end(client, work.left)
+        work.slices = [*_slices(work.sizes, self._profile.slice_size)][::-1]
+        work.left, work.end = size, self._end(client, size)
         insort(self._order, work, key=attrgetter("end"))
         self._clients[client] += 1
-        self._waiting += 1
         try:
             self._start()
             await work.future
         finally:
-            self._waiting -= 1
             self._remove(work)
+        if reservation:
+            reservation.shrink(memory)
         return [result for _, results in sorted(work.results.items()) for result in results]
 
     def close(self) -> None:
@@ -179,9 +171,9 @@ class Backlog:
             work.fail(_stopping())
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _end(self, client: str, seconds: float) -> float:
-        """Return the virtual time at which a request of some seconds would end."""
-        return self._virtual_time + seconds * (1 + self._clients[client])
+    def _end(self, client: str, size: float) -> float:
+        """Return the virtual time at which a request of some size would end."""
+        return self._virtual_time + size * (1 + self._clients[client])
 
     def _remove(self, work: TokenizerWork[Any, Any]) -> None:
         """Remove work from the order, if it is there: its last slice was taken, or it has ended."""
@@ -198,18 +190,19 @@ class Backlog:
             if work.future.done():
                 self._remove(work)
                 continue
-            part, seconds = work.slices.pop()
-            work.left -= seconds
-            self._virtual_time += seconds / len(self._clients)
+            part = work.slices.pop()
+            size = sum(work.sizes[part])
+            work.left -= size
+            self._virtual_time += size / len(self._clients)
             if not work.slices:
                 self._remove(work)
             self._idle -= 1
             loop, large_size = work.future.get_loop(), self._profile.large_size
             running = loop.run_in_executor(self._pool, work.run, part, large_size)
-            running.add_done_callback(functools.partial(self._ended, work, part))
+            running.add_done_callback(functools.partial(self._ended, work, size))
 
     def _ended(
-        self, work: TokenizerWork[Any, Any], part: slice, running: asyncio.Future[float]
+        self, work: TokenizerWork[Any, Any], size: float, running: asyncio.Future[float]
     ) -> None:
         """Pass the outcome of a slice to its work, and start the next slices."""
         self._idle += 1
@@ -218,7 +211,7 @@ class Backlog:
         elif error := running.exception():
             work.fail(error)
         else:
-            self.account(work.kind, sum(work.sizes[part]), running.result())
+            self.account(size, running.result())
             if work.done == len(work.inputs) and not work.future.done():
                 work.future.set_result(None)
         self._start()
@@ -227,18 +220,16 @@ class Backlog:
         """Raise if a request cannot be done before its deadline, or if too many wait."""
         if self._closed:
             raise _stopping()
-        profile, left = self._profile, work.caller.finish_by - time.monotonic()
+        owner, left = self._profile.owner, work.caller.finish_by - time.monotonic()
         if left <= 0:
             raise self._late(work, retry_after(seconds))
-        if self._waiting >= MAX_REQUESTS:
-            why = f"{self._waiting} requests wait for {profile.owner}, which are the most"
+        if len(self._order) >= MAX_REQUESTS:
+            why = f"{len(self._order)} requests wait for {owner}, which are the most"
         elif seconds > left:
-            why = (
-                f"to {profile.verb} it would take about {seconds:.1f} s, and {left:.1f} s are left"
-            )
+            why = f"{owner} would take about {seconds:.1f} s, and {left:.1f} s are left"
         else:
             return
-        raise Overloaded(why, retry_after_seconds=retry_after(seconds), reason=profile.pool)
+        raise Overloaded(why, retry_after_seconds=retry_after(seconds), reason=self._profile.pool)
 
     def _late(self, work: TokenizerWork[Any, Any], retry_after_seconds: int) -> ServiceError:
         why = f"{work.done} of {len(work.inputs)} inputs were {self._profile.done}"
@@ -247,13 +238,13 @@ class Backlog:
         )
 
 
-def _slices(sizes: Sequence[int], most: int) -> Iterator[slice]:
+def _slices(sizes: Sequence[float], most: int) -> Iterator[slice]:
     """Yield slices of consecutive inputs of at most `most` size together."""
-    start = size = 0
+    start, size = 0, 0.0
     for index, own in enumerate(sizes):
         if index > start and size + own > most:
             yield slice(start, index)
-            start, size = index, 0
+            start, size = index, 0.0
         size += own
     yield slice(start, len(sizes))
 

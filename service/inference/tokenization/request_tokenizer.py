@@ -13,7 +13,6 @@ from service.inference.tokenization.backlog import (
     SLICE_CHARACTERS,
     WEIGHT,
     Backlog,
-    Kind,
     TokenizerWork,
 )
 from service.inference.tokenization.inputs import Input, Picture, TextInput, sizes_of
@@ -58,6 +57,8 @@ class RequestTokenizer:
         self.lacks_prompt = tokenizer.lacks_prompt
         self._backlog = Backlog()
         self._tokens_per_character = 0.25
+        self._piece_cost = 1.0
+        """Ratio of the time of tokens with their offsets to the time of their ids alone."""
         self._next_at = 0.0
         """`time.monotonic()` from which `SOME_CHARACTERS` may be tokenised on the event loop."""
 
@@ -71,8 +72,9 @@ class RequestTokenizer:
         for text in tokenizer.all_tokens(SAMPLE, None, special_tokens=True):
             list(text.steps(len(text.ids)))
         self._tokens_per_character = sum(text.size for text in texts) / size
-        self._backlog.expect("texts", size, between - began)
-        self._backlog.expect("pieces", size, time.monotonic() - between)
+        seconds = max(between - began, 1e-9)  # a clock may be coarse
+        self._backlog.expect(size, seconds)
+        self._piece_cost = (time.monotonic() - between) / seconds
 
     def demand(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
@@ -138,8 +140,9 @@ class RequestTokenizer:
             texts = read(part, options, first)
             return [text.in_arrays() for text in texts] if in_arrays else texts
 
-        work = TokenizerWork(caller, inputs, self._read_sizes(inputs, sizes, options), tokenize)
-        texts = await self._run(work)
+        read_sizes = self._read_sizes(inputs, sizes, options)
+        work = TokenizerWork(caller, inputs, read_sizes, tokenize, _working_bytes(read_sizes))
+        texts = await self._backlog.run(work)
         if sizes[0] and not texts[0].truncated:
             rate = texts[0].size / sizes[0]
             self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
@@ -153,25 +156,19 @@ class RequestTokenizer:
         work: Callable[[Sequence[Given], int], list[Result]],
         caller: Call,
         *,
-        any_length: bool = False,
-        kind: Kind = "texts",
+        pieces: bool = False,
     ) -> list[Result]:
-        """Return the result of a function of the tokenizer for each input of a request.
+        """Return the results of `work`, a function of some inputs and the index of the first.
 
-        Errors are as for `tokenize`.
-
-        Args:
-            inputs: inputs of a request.
-            work: function of some inputs and the index of the first; returns a result for each.
-            caller: client and deadline.
-            any_length: whether to skip the limit of characters, as the body's size bounds them.
-            kind: kind of work, for predicted times.
-
+        `pieces` is whether it returns tokens with their offsets, of texts whose length the body's
+        size alone bounds. Errors are as for `tokenize`.
         """
-        sizes = self._sizes(inputs, Options(truncate=any_length), 0)
+        sizes = self._sizes(inputs, Options(truncate=pieces), 0)
         if len(sizes) == 1 and sizes[0] <= INLINE_PIECES:
             return work(inputs, 0)
-        return await self._run(TokenizerWork(caller, inputs, sizes, work, kind))
+        costs = [self._piece_cost * size for size in sizes] if pieces else sizes
+        memory = _working_bytes(sizes)
+        return await self._backlog.run(TokenizerWork(caller, inputs, costs, work, memory))
 
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""
@@ -192,18 +189,6 @@ class RequestTokenizer:
     def _most_tokens(self, size: int) -> int:
         """Return the maximum number of tokens of an input of some characters."""
         return MOST_TOKENS_PER_CHARACTER * size + SPECIAL_TOKENS + self.tokenizer.template_tokens
-
-    async def _run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
-        """Run work in threads, and reserve the memory of its slices until it ends."""
-        reservation = work.caller.reservation
-        if reservation is None:
-            return await self._backlog.run(work)
-        slices = min(self._backlog.threads, len(work.inputs))
-        size = WORKING_BYTES * slices * max(0, max(work.sizes) - SLICE_CHARACTERS)
-        reservation.grow(size)
-        results = await self._backlog.run(work)
-        reservation.shrink(size)
-        return results
 
     def _read_sizes(
         self, inputs: Sequence[Input], sizes: Sequence[int], options: Options
@@ -256,3 +241,8 @@ def _held(texts: list[Text], caller: Call) -> list[Text]:
 def _are_large(sizes: Sequence[int]) -> bool:
     """Return whether texts are kept in arrays: encodings would take too much memory."""
     return sum(sizes) > SLICE_CHARACTERS
+
+
+def _working_bytes(sizes: Sequence[int]) -> list[int]:
+    """Return the bytes that the tokenizer takes for each text beyond a slice, by its characters."""
+    return [WORKING_BYTES * max(0, size - SLICE_CHARACTERS) for size in sizes]

@@ -224,8 +224,8 @@ async def test_what_cannot_be_prepared_in_time_is_refused(pictures: RequestPictu
     late = Call("a", time.monotonic() - 1)
     with pytest.raises(DeadlinePassed, match="0 of 1 inputs were prepared"):
         await pictures.tokenize([Picture(picture())], PLAIN, late)
-    pictures._backlog.expect("pictures", 1, 60.0)
-    with pytest.raises(Overloaded, match="to prepare the pictures it would take about"):
+    pictures._backlog.expect(1, 60.0)
+    with pytest.raises(Overloaded, match="the preprocessing of pictures would take about"):
         await pictures.tokenize([Picture(picture())], PLAIN, Call("a", time.monotonic() + 30))
 
 
@@ -249,7 +249,7 @@ async def test_a_single_picture_goes_before_the_rest_of_a_long_list(
     await until(lambda: len(begun) == 1)
     second = pictures.tokenize([Picture(picture())], Options(naming="short {}"), ANYBODY)
     task = asyncio.create_task(second)
-    await until(lambda: pictures._backlog._waiting == 2)
+    await until(lambda: len(pictures._backlog._order) == 2)
     gate.release()
     await until(lambda: len(begun) == 2)
     gate.release(9)
@@ -275,7 +275,7 @@ async def test_a_head_waits_for_one_head_of_another_client(
     first = asyncio.create_task(pictures.tokenize([Picture(picture())] * 3, long, other))
     await until(lambda: len(begun) == 1)
     task = asyncio.create_task(pictures.tokenize([Picture(picture())], short, ANYBODY))
-    await until(lambda: pictures._heads._waiting == 2)
+    await until(lambda: len(pictures._heads._order) == 2)
     gate.release(9)
     await asyncio.gather(first, task)
     assert begun == ["long 0", "short 0", "long 1", "long 2"]

@@ -71,7 +71,7 @@ class Stopped:
 def measured(threads: int = 1) -> Backlog:
     """A backlog whose slices take a second."""
     one = Backlog(threads)
-    one.expect("texts", SLICE_CHARACTERS, 1.0)
+    one.expect(SLICE_CHARACTERS, 1.0)
     return one
 
 
@@ -153,7 +153,7 @@ async def test_what_cannot_be_tokenised_in_time_is_refused_before_any_of_it_is(
     await until(lambda: tokenizer.order == "A")
     assert one.seconds("", 2 * SLICE_CHARACTERS) == pytest.approx(2)
     assert one.seconds("", 9 * SLICE_CHARACTERS) == pytest.approx(5 + 9)
-    with pytest.raises(Overloaded, match=r"it would take about 11\.0 s, and 10\.0 s") as refused:
+    with pytest.raises(Overloaded, match=r"the tokenizer would take about 11\.0 s, and 10\.0 s") as refused:
         await one.run(tokenizer.asked("B", 6, finish_by=110.0))
     assert 11 <= (refused.value.retry_after_seconds or 0) <= 22
     fits = asyncio.create_task(one.run(tokenizer.asked("C", 6, finish_by=111.5)))
@@ -180,11 +180,11 @@ async def test_the_deadline_is_checked_before_each_slice(monkeypatch: pytest.Mon
 async def test_it_waits_for_a_bounded_number_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MAX_REQUESTS", 2)
     one, tokenizer = measured(), Tokenizer()
-    waiting = [asyncio.create_task(one.run(tokenizer.asked("A", 1))) for _ in range(2)]
+    waiting = [asyncio.create_task(one.run(tokenizer.asked("A", 2))) for _ in range(2)]
     await until(lambda: tokenizer.order)
     with pytest.raises(Overloaded, match="2 requests wait for the tokenizer"):
         await one.run(tokenizer.asked("B", 1))
-    tokenizer.gate.release(3)
+    tokenizer.gate.release(5)
     await asyncio.gather(*waiting)
     assert await one.run(tokenizer.asked("C", 1)) == ["C0"]
     one.close()
@@ -193,9 +193,9 @@ async def test_it_waits_for_a_bounded_number_of_requests(monkeypatch: pytest.Mon
 async def test_the_time_of_a_character_follows_what_slices_took() -> None:
     one = measured()
     for _ in range(100):
-        one.account("texts", 1000, 0.5)
+        one.account(1000, 0.5)
     assert one.seconds("", 2000) == pytest.approx(1, rel=0.05)
-    one.account("texts", 1000, 1000.0)  # the machine slept
+    one.account(1000, 1000.0)  # the machine slept
     assert one.seconds("", 2000) < 1.5
 
 
