@@ -120,7 +120,7 @@ class TextReader:
 
     def lacking_prompts(self, count: int) -> int:
         """Return the number of texts if the model names a prompt, and none is given; else 0."""
-        return count if self._tokenizer.lacks_prompt(self._options) else 0
+        return count if self._tokenizer.expects_prompt and self._options.unprompted else 0
 
     def close(self) -> None:
         """Release nothing."""

@@ -130,7 +130,7 @@ class Inference:
         for text in texts if self.tower else ():
             text.tower = self.tower
         lengths = [text.size for text in texts]
-        lacking = len(texts) if self.reader.lacks_prompt(options) else 0
+        lacking = len(texts) if self.reader.expects_prompt and options.unprompted else 0
         warnings = Warnings.of(texts, lacking)
         self.engines.observer.tokenized(lengths, warnings.counts())
         seconds = time.monotonic() - began
@@ -151,7 +151,7 @@ class Inference:
         """
         began, caller = time.monotonic(), prepared.caller
         tokenized = await self.request_tokenizer.tokenize(
-            targets, options, caller, prepared.characters, targets=True
+            targets, options, caller, prepared.characters
         )
         tokens = sum(len(target.input_ids) for target in tokenized)
         seconds, warnings = time.monotonic() - began, Warnings.of(tokenized)

@@ -141,6 +141,7 @@ class RequestPictures:
 
     separator_ids: frozenset[int] = frozenset()
     target_separator_ids: frozenset[int] = frozenset()
+    expects_prompt = False
 
     def __init__(self, manifest: Manifest, limits: Limits, max_pixels: int) -> None:
         """Initialise without starting a thread; see `PictureReader`."""
@@ -215,10 +216,6 @@ class RequestPictures:
         memory = [head.working_bytes for head in read]
         return await self._backlog.run(TokenizerWork(caller, pictures, sizes, tokens, memory))
 
-    def lacks_prompt(self, options: Options) -> bool:  # noqa: ARG002 - as of a tokenizer
-        """Return False: pictures have no prompts."""
-        return False
-
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:  # noqa: ARG002
         """Return the number of a picture's tokens."""
         return self.limits.max_tokens
@@ -230,7 +227,8 @@ class RequestPictures:
 
     def _checked(self, inputs: Sequence[Input], options: Options) -> list[Picture]:
         """Return the pictures of a request; errors as for `demand`."""
-        self.limits.check_count(len(inputs))
+        if len(inputs) > self.limits.max_inputs:
+            raise self.limits.too_many(len(inputs))
         pictures = [given for given in inputs if isinstance(given, Picture)]
         if len(pictures) < len(inputs):
             index = next(n for n, given in enumerate(inputs) if not isinstance(given, Picture))

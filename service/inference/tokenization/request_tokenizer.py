@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from service.errors import Unprocessable
 from service.inference.tokenization.backlog import (
@@ -54,7 +54,7 @@ class RequestTokenizer:
         self.tokenizer, self.limits = tokenizer, tokenizer.limits
         self.separator_ids = tokenizer.separator_ids
         self.target_separator_ids = tokenizer.target_separator_ids
-        self.lacks_prompt = tokenizer.lacks_prompt
+        self.expects_prompt = tokenizer.expects_prompt
         self._backlog = Backlog()
         self._tokens_per_character = 0.25
         self._piece_cost = 1.0
@@ -102,20 +102,18 @@ class RequestTokenizer:
         return Demand(len(sizes), tokens, seconds, exact=False)
 
     def at_once(self, inputs: Sequence[Input], options: Options, caller: Call) -> list[Text]:
-        """Tokenise a request's inputs whose demand is nothing; errors as for `tokenize`."""
+        """Tokenise a request's inputs whose demand is nothing; otherwise as `tokenize`."""
         given = cast(Sequence[TextInput], inputs)  # `demand` rejects pictures
-        return _held(self.tokenizer.tokenize(given, options), caller)
+        texts = self.tokenizer.tokenize(given, options)
+        if caller.reservation:
+            tokens = sum(map(attrgetter("size"), texts))
+            caller.reservation.grow(TEXT_BYTES * len(texts) + Text.token_bytes * tokens)
+        return texts
 
     async def tokenize(
-        self,
-        inputs: Sequence[Input],
-        options: Options,
-        caller: Call,
-        beside: int = 0,
-        *,
-        targets: bool = False,
+        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> list[Text]:
-        """Tokenise a request's inputs, or a decoder's targets, and reserve the memory of the texts.
+        """Tokenise a request's inputs, and reserve the memory of the texts.
 
         Cancelling the call ends it after the running slices. `beside` is the number of further
         characters of the request.
@@ -126,22 +124,20 @@ class RequestTokenizer:
             DeadlinePassed: the deadline passed before all inputs were tokenised.
 
         """
-        read: Callable[[Any, Options, int], list[Text]] = self.tokenizer.tokenize
-        if targets:
-            read = self.tokenizer.tokenize_targets
         sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
         if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
-            return _held(read(inputs, options, 0), caller)
+            return self.at_once(inputs, options, caller)
         in_arrays, most = _are_large(sizes), self.most_bytes(sizes, options)
         if reservation:
             reservation.grow(most)
 
-        def tokenize(part: Sequence[Input], first: int) -> list[Text]:
-            texts = read(part, options, first)
+        def tokenize(part: Sequence[TextInput], first: int) -> list[Text]:
+            texts = self.tokenizer.tokenize(part, options, first)
             return [text.in_arrays() for text in texts] if in_arrays else texts
 
-        read_sizes = self._read_sizes(inputs, sizes, options)
-        work = TokenizerWork(caller, inputs, read_sizes, tokenize, _working_bytes(read_sizes))
+        read = self._read_sizes(inputs, sizes, options)
+        given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
+        work = TokenizerWork(caller, given, read, tokenize, _working_bytes(read))
         texts = await self._backlog.run(work)
         if sizes[0] and not texts[0].truncated:
             rate = texts[0].size / sizes[0]
@@ -220,7 +216,8 @@ class RequestTokenizer:
                 f"{options.name(kinds.index(Picture))} is a picture, and only texts are read here: "
                 "send a text, or choose a model of pictures"
             )
-        self.limits.check_count(len(kinds))
+        if len(kinds) > self.limits.max_inputs:
+            raise self.limits.too_many(len(kinds))
         sizes, most = sizes_of(inputs), self.limits.max_request_characters
         if (total := sum(sizes) + beside) > most and not options.truncate:
             raise Unprocessable(
@@ -228,14 +225,6 @@ class RequestTokenizer:
                 "not cut: send it in parts, or set `truncate`"
             )
         return sizes
-
-
-def _held(texts: list[Text], caller: Call) -> list[Text]:
-    """Reserve the memory of short texts, and return them."""
-    if caller.reservation:
-        tokens = sum(map(attrgetter("size"), texts))
-        caller.reservation.grow(TEXT_BYTES * len(texts) + Text.token_bytes * tokens)
-    return texts
 
 
 def _are_large(sizes: Sequence[int]) -> bool:

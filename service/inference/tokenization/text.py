@@ -100,13 +100,14 @@ def _at(indices: Sequence[int], values: list[Any]) -> list[Any]:
     return [values[index] for index in indices]
 
 
+@dataclass(init=False, eq=False, repr=False, kw_only=True)
 class Text:
     """Tokens of a text or pair, in the tokenizer's memory until the engine or a reply asks."""
 
     truncated: bool = False
     prompt_tokens: int = 0
     """Number of leading tokens that pooling without the prompt leaves out; 0 without a prompt."""
-    mostly_unknown: bool = False
+    mostly_unknown = False
     """Whether more than a tenth of the text's own tokens are the unknown token."""
     padding_tokens: int = 0
     """Number of padding tokens at the end, which other tokens attend to."""
@@ -127,7 +128,7 @@ class Text:
 
     token_bytes: ClassVar[int] = 184
     """Bytes of memory of a token, in the tokenizer measured with the GNU C library."""
-    _unknown_ids: frozenset[int] = frozenset()
+    _unknown_ids = frozenset[int]()
 
     def __init__(
         self,
@@ -137,15 +138,9 @@ class Text:
         prompt: Prompt = NO_PROMPT,
         cut: Cut | None = None,
     ) -> None:
-        """Read the token ids of a text.
+        """Read the token ids of a text, or pair, after its prompt.
 
-        Args:
-            encoding: tokens of the prompt and the text, or pair.
-            ids: the model's ids of these tokens.
-            unknown_ids: ids of the unknown token.
-            prompt: prompt of the text.
-            cut: the tokens to keep; None for all.
-
+        `ids` are the model's ids of the encoding's tokens, of which `cut` keeps some.
         """
         self._encoding, self._prompt, self._cut = encoding, prompt, cut
         self._kept: Callable[[list[Any]], list[Any]] = partial(_at, cut.kept) if cut else list
@@ -272,16 +267,6 @@ class ArrayText(Text):
     places: Places = field()
     special_tokens_mask: Sequence[int] = field()
     unknown: NDArray[np.bool_] = field()
-    truncated: bool = False
-    prompt_tokens: int = 0
-    padding_tokens: int = 0
-    pad: Callable[[Text], Text] | None = None
-    target: Text | None = None
-    pixels: Floats | None = None
-    picture: PictureView | None = None
-    tower: Tower | None = None
-    spans: TextSpans | None = None
-    windows: int = 1
     size: int = field(init=False)
     token_bytes: ClassVar[int] = 40
 

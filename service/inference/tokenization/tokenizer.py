@@ -20,7 +20,7 @@ from model.artifact.integrity import reading, sha256_of
 from model.artifact.sentence import SentenceConfig
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, sizes_of
+from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of, sizes_of
 from service.inference.tokenization.pieces import TextTokens
 from service.inference.tokenization.text import (
     NO_PROMPT,
@@ -62,12 +62,9 @@ class Limits:
     max_target_tokens: int = sys.maxsize
     """Maximum number of tokens of a decoder's target."""
 
-    def check_count(self, count: int) -> None:
-        """Raise Unprocessable if a request has too many inputs."""
-        if count > self.max_inputs:
-            raise Unprocessable(
-                f"{count} inputs in one request; at most {self.max_inputs} are taken"
-            )
+    def too_many(self, count: int) -> Unprocessable:
+        """Return the error of a request with too many inputs."""
+        return Unprocessable(f"{count} inputs in one request; at most {self.max_inputs} are taken")
 
 
 @dataclass(frozen=True)
@@ -85,6 +82,9 @@ class Options:
     """Maximum number of tokens of an input; the service's limit if None."""
     naming: str = "inputs[{}]"
     """Format of an input's name in error messages, with its index."""
+    targets: bool = False
+    """Whether the inputs are a decoder's targets. Their ids are the labels that transformers
+    returns for a `text_target`, and they have no prompt."""
     windows: bool = False
     """Whether a longer text is kept whole, to be encoded in windows."""
     ids_as_given: bool = False
@@ -93,6 +93,11 @@ class Options:
 
     places: Sequence[int] = ()
     """Index of each input in the request, if the inputs are a part of it; empty for all."""
+
+    @property
+    def unprompted(self) -> bool:
+        """Whether neither a prompt nor a task is named; an empty name requests no prompt."""
+        return self.prompt_name is None and self.task is None
 
     def name(self, index: int) -> str:
         """Return the name of an input in error messages."""
@@ -191,7 +196,9 @@ class TextTokenizer:
         """Maximum number of tokens that a chat template, or padding, adds to an input."""
         has_prompts = bool(self._tasks) or any(sentence.prompts.values())
         has_default = sentence.default_prompt_name is not None or bool(templates)
-        self._lack_default = has_prompts and not has_default
+        self.expects_prompt = has_prompts and not has_default
+        """Whether a request without a prompt probably lacks one, as the checkpoint has some. A chat
+        template has a default instruction."""
 
     def tokenize(self, inputs: Sequence[TextInput], options: Options, first: int = 0) -> list[Text]:
         """Tokenise inputs of a request, from the input of the index `first` on.
@@ -202,32 +209,27 @@ class TextTokenizer:
             InputTooLong: too many characters, or too many tokens without `truncate`.
 
         """
-        prompt = self._prompt(options.prompt_name, options.task)
-        self._check_lengths(inputs, options, first)
+        if options.targets:
+            most = min(self.limit(options), self.limits.max_target_tokens)
+            options, prompt = replace(options, max_tokens=most), NO_PROMPT
+        else:
+            prompt = self._prompt(options.prompt_name, options.task)
+        longest = self._longest(inputs, options, first)
         kinds = {*map(type, inputs)}
         if TokenIds in kinds or (self._sentence.pair_templates and tuple in kinds):
             numbered = enumerate(inputs, first)
             texts = [self._alone(index, given, options, prompt) for index, given in numbered]
         else:
             given = cast(Sequence[TextOrPair], inputs)
-            texts = self._read(self._source, given, options, first, prompt)
+            texts = self._read(given, longest, options, first, prompt)
         if self._segments and tuple in kinds:
             for index, text in enumerate(texts, first):
                 if text.segment_ids.max() >= self._segments:
                     name = options.name(index)
                     raise Unprocessable(f"{name} is a pair; this model has one segment only")
-        return [*map(self.ends.complete, texts)] if self.ends.needed else texts
-
-    def tokenize_targets(
-        self, targets: Sequence[str], options: Options, first: int = 0
-    ) -> list[Text]:
-        """Tokenise targets of a decoder, without a prompt; otherwise as `tokenize`.
-
-        The ids are the labels that transformers returns for a `text_target`.
-        """
-        most = min(self.limit(options), self.limits.max_target_tokens)
-        self._check_lengths(targets, options, first)
-        return self._read(self._target, targets, replace(options, max_tokens=most), first)
+        if self.ends.needed and not options.targets:
+            return [*map(self.ends.complete, texts)]
+        return texts
 
     def all_tokens(
         self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
@@ -286,13 +288,6 @@ class TextTokenizer:
         """Return the maximum number of tokens of an input, or of each of its windows."""
         return options.max_tokens or self.limits.max_tokens
 
-    def lacks_prompt(self, options: Options) -> bool:
-        """Return whether a request without a prompt probably lacks one, as the checkpoint has some.
-
-        A chat template has a default instruction, and an empty name requests no prompt on purpose.
-        """
-        return self._lack_default and options.task is None and options.prompt_name is None
-
     def _read_prompt(self, name: str) -> Prompt:
         """Return the prompt of a name of the checkpoint."""
         text = self._sentence.prompts[name]
@@ -332,34 +327,35 @@ class TextTokenizer:
 
     def _read(
         self,
-        file: FileTokenizer,
         inputs: Sequence[TextOrPair],
+        longest: int,
         options: Options,
         first: int,
-        prompt: Prompt = NO_PROMPT,
+        prompt: Prompt,
         *,
         special: bool = True,
     ) -> list[Text]:
         """Tokenise texts after a prompt; truncate or reject texts with more tokens than the limit.
 
-        `special` is whether to add special tokens.
+        The longest text has `longest` characters. `special` is whether to add special tokens.
         """
         limit = options.max_tokens or self.limits.max_tokens
         truncate, direction = options.truncate, options.direction
+        file = self._target if options.targets else self._source
         texts = inputs
         if prefix := prompt.text:
             texts = [
                 prefix + text if isinstance(text, str) else (prefix + text[0], text[1])
                 for text in inputs
             ]
-        if truncate and max(sizes_of(texts), default=0) > CHARACTERS_PER_TOKEN * limit:
+        if truncate and len(prefix) + longest > CHARACTERS_PER_TOKEN * limit:
             truncator = Truncator(file.whole, limit, direction)
             parts: Iterable[tuple[Encoding, Cut | None]] = [
                 truncator.encode(text, options.name(index), special_tokens=special)
                 for index, text in enumerate(texts, first)
             ]
         else:
-            if len(texts) == 1 and isinstance(texts[0], str) and len(texts[0]) <= WITHIN_LOCK:
+            if len(texts) == 1 and isinstance(texts[0], str) and longest <= WITHIN_LOCK:
                 encodings = [file.whole.encode(texts[0], add_special_tokens=special)]
             else:
                 encodings = file.whole.encode_batch(texts, add_special_tokens=special)
@@ -395,14 +391,15 @@ class TextTokenizer:
                 return self._as_given(name, given, options)
             special = bool(prompt.text)
             text = self.decode(name, given, skip_special_tokens=special)
-            self._check_lengths([text], replace(options, truncate=False, windows=False), index)
+            self._longest([text], replace(options, truncate=False, windows=False), index)
             again, ids = source.ids(encode(source.whole, text, special_tokens=False)), [*given.ids]
             if again not in (ids, [token for token in ids if token not in source.special_ids]):
                 raise Unprocessable(
                     f"{name}: the token ids, decoded and encoded again, are others: send the text"
                 )
             given = text
-        return self._read(source, [given], options, index, prompt, special=special)[0]
+        size = size_of(given)
+        return self._read([given], size, options, index, prompt, special=special)[0]
 
     def _as_given(self, name: str, given: TokenIds, options: Options) -> Text:
         """Return a client's ids as a text with all special tokens.
@@ -480,17 +477,23 @@ class TextTokenizer:
             return shortened(text, limit, options.direction)
         return _within(limit, text, name)
 
-    def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
-        """Raise if an input has too many characters, unless it is to be cut or windowed."""
-        most = self.limits.max_characters
-        if max(sizes := sizes_of(inputs), default=0) <= most:
-            return
+    def _longest(self, inputs: Sequence[TextInput], options: Options, first: int) -> int:
+        """Return the number of characters of the longest input.
+
+        Raises:
+            InputTooLong: an input has too many, unless it is to be cut or windowed.
+
+        """
+        most, sizes = self.limits.max_characters, sizes_of(inputs)
+        if (longest := max(sizes, default=0)) <= most:
+            return longest
         for index, (given, count) in enumerate(zip(inputs, sizes, strict=True), first):
             any_length = options.truncate or (options.windows and isinstance(given, str))
             if count > most and (isinstance(given, TokenIds) or not any_length):
                 name = options.name(index)
                 hint = "" if isinstance(given, TokenIds) else " (`truncate` cuts it)"
                 raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
+        return longest
 
 
 def _within(limit: int, text: Text, name: str) -> Text:

@@ -175,7 +175,7 @@ def test_a_prompt_is_missing_where_none_is_chosen(
     sentence = SentenceConfig(max_length=16, prompts=prompts, default_prompt_name=default)
     one = TextTokenizer(artifact.path(TOKENIZER), sentence, Limits(16, 1000))
     options = Options(prompt_name=name)
-    assert one.lacks_prompt(options) == lacks
+    assert (one.expects_prompt and options.unprompted) == lacks
     one.tokenize(["it"], options)
 
 

@@ -164,7 +164,12 @@ class AttentionRequest(TextRequest):
     @property
     def target_options(self) -> Options:
         """Tokenisation options of the targets."""
-        return Options(self.truncate, self.truncation_direction, naming="targets[{}]")
+        return Options(
+            self.truncate,
+            self.truncation_direction,
+            naming="targets[{}]",
+            targets=True,
+        )
 
 
 def attention_selection(

@@ -6,6 +6,7 @@ import shutil
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from tests.model.logit_checkpoints import write_reranker as write
 from tests.model.piece_folders import write_marian
 
 TEXTS = ["the ship carries water", "", "The Straße isn't in the riverhouse", "<unk> </s> été мир"]
-NAMED = Options(naming="targets[{}]")
+NAMED = Options(naming="targets[{}]", targets=True)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def theirs(folder: Path) -> Iterator[Any]:
 def test_each_side_has_its_own_ids(ours: TextTokenizer, theirs: Any) -> None:
     found = ours.tokenize(TEXTS, Options(prompt_name=""))
     assert [text.input_ids.tolist() for text in found] == theirs(TEXTS)["input_ids"]
-    targets = ours.tokenize_targets(TEXTS, NAMED)
+    targets = ours.tokenize(TEXTS, NAMED)
     expected = theirs(text_target=TEXTS)["input_ids"]
     assert [target.input_ids.tolist() for target in targets] == expected
     assert expected != theirs(TEXTS)["input_ids"]
@@ -83,7 +84,7 @@ def test_each_side_has_its_own_ids(ours: TextTokenizer, theirs: Any) -> None:
 
 
 def test_targets_have_no_prompt(ours: TextTokenizer) -> None:
-    (target,) = ours.tokenize_targets(["water"], NAMED)
+    (target,) = ours.tokenize(["water"], NAMED)
     assert target.prompt_tokens == 0
     assert target.offsets[0][0] == 0
     assert target.tokens[-1] == "</s>"
@@ -95,8 +96,8 @@ def test_targets_are_cut_as_the_request_says(
     ours: TextTokenizer, theirs: Any, direction: Any
 ) -> None:
     text = "the water of the river that the ship carries"
-    options = Options(truncate=True, direction=direction, max_tokens=5, naming="targets[{}]")
-    (target,) = ours.tokenize_targets([text], options)
+    options = Options(truncate=True, direction=direction, max_tokens=5, targets=True)
+    (target,) = ours.tokenize([text], options)
     whole = theirs(text_target=text)["input_ids"][:-1]
     kept = whole[:4] if direction == "right" else whole[-4:]
     assert target.input_ids.tolist() == [*kept, theirs.eos_token_id]
@@ -105,9 +106,9 @@ def test_targets_are_cut_as_the_request_says(
 
 def test_refusals_name_the_target(ours: TextTokenizer) -> None:
     with pytest.raises(InputTooLong, match=r"^targets\[1\] has 201 characters; at most 200"):
-        ours.tokenize_targets(["a", "x" * 201], NAMED)
+        ours.tokenize(["a", "x" * 201], NAMED)
     with pytest.raises(InputTooLong, match=r"^targets\[3\] has \d+ tokens; at most 4 fit"):
-        ours.tokenize_targets(TEXTS[2:], Options(max_tokens=4, naming="targets[{}]"), first=3)
+        ours.tokenize(TEXTS[2:], replace(NAMED, max_tokens=4), first=3)
 
 
 def test_ids_beyond_the_vocabulary_are_none_of_the_models(
@@ -343,7 +344,7 @@ def test_a_text_alone_has_no_template(template_folder: Path, reference: Any) -> 
 
 
 def test_a_template_has_an_instruction_without_a_prompt(template_folder: Path) -> None:
-    assert not served(template_folder).lacks_prompt(Options())
+    assert not served(template_folder).expects_prompt
 
 
 def test_the_template_counts_in_what_a_request_may_take(template_folder: Path) -> None:

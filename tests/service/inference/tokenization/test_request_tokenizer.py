@@ -76,7 +76,7 @@ class Steps:
 
     template_tokens = template_characters = 0
     separator_ids = target_separator_ids = frozenset[int]()
-    lacks_prompt = staticmethod(lambda _: False)
+    expects_prompt = False
 
     def __init__(self) -> None:
         self.slices: list[list[str]] = []
