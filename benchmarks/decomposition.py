@@ -49,7 +49,7 @@ async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> No
     pooling = Pooling(config.num_hidden_layers, "mean")
     for tokens in lengths:
         ids = np.random.default_rng(tokens).integers(0, config.vocab_size, tokens)
-        text = ArrayText([], ids, np.zeros_like(ids), places_of([]), [], ids < 0)
+        text = ArrayText([], ids, np.zeros_like(ids), places_of([]), [])
         count = max(1, engine.batch_tokens // tokens)
         tasks: list[Task] = [TextTask(ids, text.segment_ids, pooling=pooling)] * count
         encoded, decomposed, errors = [], [], []

@@ -119,7 +119,7 @@ class Inference:
         if lane == "attention":
             self.require(HeadMaps)
         began = time.monotonic()
-        scheduler = self.engines.usual(engine) or await self.engines.get(engine)
+        scheduler = await self.engines.get(engine)
         demand = self.reader.demand(inputs, options, caller, beside)
         caller = scheduler.admit(lane, caller, demand)
         if demand is NOTHING:

@@ -48,10 +48,6 @@ class EnginePool:
         """Name of the model's own engine."""
         return self.default.engine.name
 
-    def usual(self, name: str | None) -> Scheduler | None:
-        """Return the own engine's scheduler for requests without a name; None if others serve."""
-        return None if name or self.failure or self.stand_in else self.default
-
     async def get(self, name: str | None) -> Scheduler:
         """Return the scheduler of the named engine, by default of the own engine or its stand-in.
 

@@ -93,7 +93,6 @@ class PictureReader:
             segment_ids=np.zeros_like(ids),
             places=np.zeros((patches.tokens, 2), np.int32),
             special_tokens_mask=self._special,
-            unknown=np.zeros(patches.tokens, np.bool_),
             pixels=pixels,
             picture=PictureView((patches.rows, patches.columns), prepared.size, prepared.crop),
         )

@@ -26,14 +26,11 @@ INTERVAL_SECONDS = 0.1
 
 @dataclass
 class _Size:
-    """Means of batches of about one size."""
+    """Number of batches of about one size, and their mean tokens and seconds."""
 
     batches: int = 0
-    """Number of batches."""
     tokens: float = 0.0
-    """Mean tokens of a batch."""
     seconds: float = 0.0
-    """Mean seconds of a batch."""
 
 
 class Pace:
@@ -50,8 +47,6 @@ class Pace:
         self._sizes: dict[int, _Size] = {}
         self._points: list[tuple[float, float]] = []
         """Mean tokens and seconds of each size, both ascending."""
-        self._predicted: dict[int, float] = {}
-        """Predictions by their tokens, until the next measurement."""
 
     def account(self, tokens: int, seconds: float) -> None:
         """Record the tokens of a batch and the seconds that a worker computed it."""
@@ -70,24 +65,18 @@ class Pace:
                 sizes, number = fewer + sizes, number + more
             pools.append((sizes, pooled, number))
         self._points = [(one, pooled) for sizes, pooled, _ in pools for one in sizes]
-        self._predicted = {}
 
     def relax(self) -> None:
         """Reduce all predictions a little, as no batch comes to correct them."""
         for size in self._sizes.values():
             size.seconds *= 1 - RELAXING
         self._points = [(tokens, seconds * (1 - RELAXING)) for tokens, seconds in self._points]
-        self._predicted = {}
 
     def predict(self, tokens: int) -> float:
         """Return the predicted seconds of a worker for some tokens, in batches of maximum size."""
-        seconds = self._predicted.get(tokens)
-        if seconds is None:
-            full, last = divmod(tokens, self._most)
-            seconds = self._interpolated(last) if last else 0.0
-            seconds += full * self._interpolated(self._most) if full else 0.0
-            self._predicted[tokens] = seconds
-        return seconds
+        full, last = divmod(tokens, self._most)
+        seconds = self._interpolated(last) if last else 0.0
+        return seconds + full * self._interpolated(self._most) if full else seconds
 
     def _interpolated(self, tokens: int) -> float:
         points = self._points

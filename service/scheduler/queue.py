@@ -36,7 +36,8 @@ Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
 Reduce = Callable[[Output], Value]
 """Function from a task's output to its value, called in the worker's thread."""
-_place, _turn = attrgetter("place"), attrgetter("served", "number")
+_place, _tokens = attrgetter("place"), attrgetter("tokens")
+_turn = attrgetter("served", "number")
 
 
 class Work(Generic[Value_co]):
@@ -71,7 +72,7 @@ class Work(Generic[Value_co]):
         self.slots = list(map(Slot, itertools.repeat(self), tasks, reductions))
         self.left = self.waiting = len(self.slots)
         """Numbers of tasks that are not computed, and that wait in the queue."""
-        self.tokens = sum([slot.tokens for slot in self.slots])
+        self.tokens = sum(map(_tokens, self.slots))
         self.next_tokens: float = self.slots[0].tokens
         """Tokens of the next waiting task; their mean once tasks were taken."""
 
@@ -294,7 +295,7 @@ def nearest(
     if len(window) == 1:
         return batch
     longest = real = first = window[0].tokens
-    lengths = [slot.tokens for slot in window]
+    lengths = [*map(_tokens, window)]
     shortest, clients = min(lengths), {window[0].queue}
     spent = cost.of(real, 0)
     # of equal distances the shorter goes first, of equal lengths the earlier

@@ -176,7 +176,6 @@ def tokenized(length: int, seed: int = 0) -> ArrayText:
         segment_ids=np.append(0, rng.integers(0, 2, length - 1)),
         places=places_of([(n, n + 1) for n in range(length)]),
         special_tokens_mask=[0] * length,
-        unknown=np.zeros(length, bool),
         truncated=length == 1,
     )
 

@@ -38,16 +38,6 @@ def places_of(offsets: Sequence[Offset]) -> Places:
     return flat.reshape(-1, 2)
 
 
-def unknown_of(
-    ids: Ids, unknown_ids: frozenset[int], special_tokens_mask: Sequence[int]
-) -> NDArray[np.bool_]:
-    """Return for each id of `[S]` whether it is the unknown token, and no special one.
-
-    CLIP's unknown token is the one that ends each text, too.
-    """
-    return np.isin(ids, [*unknown_ids]) & ~np.array([*special_tokens_mask], bool)
-
-
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """Prefix of texts."""
@@ -105,6 +95,8 @@ class Text:
     """Tokens of a text or pair, in the tokenizer's memory until the engine or a reply asks."""
 
     truncated: bool = False
+    unknown_ids: frozenset[int] = frozenset()
+    """Ids of the unknown token, if the text has it."""
     prompt_tokens: int = 0
     """Number of leading tokens that pooling without the prompt leaves out; 0 without a prompt."""
     mostly_unknown = False
@@ -128,7 +120,6 @@ class Text:
 
     token_bytes: ClassVar[int] = 184
     """Bytes of memory of a token, in the tokenizer measured with the GNU C library."""
-    _unknown_ids = frozenset[int]()
 
     def __init__(
         self,
@@ -154,7 +145,7 @@ class Text:
         if prompt.text:
             self.prompt_tokens = self._count_prompt()
         if not unknown_ids.isdisjoint(ids):
-            self._unknown_ids = unknown_ids
+            self.unknown_ids = unknown_ids
             self._count_unknown()
 
     @property
@@ -210,8 +201,12 @@ class Text:
 
     @property
     def unknown(self) -> NDArray[np.bool_]:
-        """`[S]`: whether a token is the unknown token; false for special tokens and prompts."""
-        return unknown_of(self.input_ids, self._unknown_ids, self.special_tokens_mask)
+        """`[S]`: whether a token is the unknown token; false for special tokens and prompts.
+
+        CLIP's unknown token is the special token that ends each text, too.
+        """
+        own = ~np.array([*self.special_tokens_mask], bool)
+        return np.isin(self.input_ids, [*self.unknown_ids]) & own
 
     @property
     def nbytes(self) -> int:
@@ -231,8 +226,8 @@ class Text:
             segment_ids=self.segment_ids,
             places=self.places,
             special_tokens_mask=bytes(self.special_tokens_mask),
-            unknown=self.unknown,
             truncated=self.truncated,
+            unknown_ids=self.unknown_ids,
             prompt_tokens=self.prompt_tokens,
             target=self.target,
             tower=self.tower,
@@ -266,7 +261,6 @@ class ArrayText(Text):
     segment_ids: Ids = field()
     places: Places = field()
     special_tokens_mask: Sequence[int] = field()
-    unknown: NDArray[np.bool_] = field()
     size: int = field(init=False)
     token_bytes: ClassVar[int] = 40
 
@@ -274,7 +268,7 @@ class ArrayText(Text):
         """Share equal names, which are most of the memory."""
         self.tokens = [*map(sys.intern, self.tokens)]
         self.size = len(self.input_ids)
-        if self.unknown.any():
+        if self.unknown_ids:
             self._count_unknown()
 
     @property
@@ -296,7 +290,6 @@ class ArrayText(Text):
             segment_ids=self.segment_ids[kept],
             places=self.places[kept],
             special_tokens_mask=bytes(self.special_tokens_mask[index] for index in indices),
-            unknown=self.unknown[kept],
             truncated=self.truncated or cut,
         )
 
@@ -310,7 +303,6 @@ class ArrayText(Text):
             segment_ids=np.pad(self.segment_ids, (0, more)),
             places=np.pad(self.places, ((0, more), (0, 0))),
             special_tokens_mask=bytes([*self.special_tokens_mask, *[1] * more]),
-            unknown=np.pad(self.unknown, (0, more)),
         )
 
 

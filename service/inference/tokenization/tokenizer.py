@@ -30,7 +30,6 @@ from service.inference.tokenization.text import (
     Text,
     TextEnds,
     places_of,
-    unknown_of,
 )
 from service.inference.tokenization.truncation import (
     CHARACTERS_PER_TOKEN,
@@ -163,15 +162,9 @@ class TextTokenizer:
         target: Path | None = None,
         segments: int = 0,
     ) -> None:
-        """Read the tokenizers' files.
+        """Read `tokenizer.json`, and `target_tokenizer.json` unless targets share the former.
 
-        Args:
-            path: path of `tokenizer.json`.
-            sentence: prompts and chat templates of the checkpoint.
-            limits: limits of the inputs.
-            target: path of `target_tokenizer.json`; None if inputs and targets share a tokenizer.
-            segments: number of segments that the model distinguishes; 0 if it ignores segments.
-
+        `segments` is the number of segments that the model distinguishes; 0 if it ignores them.
         """
         self.limits, self._sentence, self._segments = limits, sentence, segments
         self._source = shared_tokenizer(path)
@@ -299,21 +292,17 @@ class TextTokenizer:
     def _prompt(self, name: str | None, task: str | None = None) -> Prompt:
         """Return the prompt of a name, with the segment of a task if there is one.
 
-        Args:
-            name: name of a prompt; empty for none; None for the prompt of the task, or without a
-                task for the default prompt.
-            task: name of a task; None for the task of the prompt.
+        An empty name requests no prompt; None requests the task's, or without a task the default.
 
         Raises:
             Unprocessable: the checkpoint does not have such a prompt or task, or any.
 
         """
-        if task is not None and not self._tasks:
-            raise Unprocessable(
-                "task: this model has no tasks: leave out `task`; `prompt_name` names a prompt"
-            )
         if task is not None and task not in self._tasks:
-            raise Unprocessable(f"task: unknown; this model has {', '.join(self._tasks)}")
+            why = "this model has no tasks: leave out `task`; `prompt_name` names a prompt"
+            if self._tasks:
+                why = f"unknown; this model has {', '.join(self._tasks)}"
+            raise Unprocessable(f"task: {why}")
         if name is None:
             name = self._sentence.default_prompt_name if task is None else task
         if name is None or (name == "" and self._prompts):
@@ -380,8 +369,8 @@ class TextTokenizer:
     def _alone(self, index: int, given: TextInput, options: Options, prompt: Prompt) -> Text:
         """Tokenise an input of a request with token ids, or of a model with a chat template.
 
-        Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
-        special tokens, or after a prompt with the tokenizer's.
+        Ids that are decoded and encoded again have their own special tokens, or after a prompt the
+        tokenizer's.
         """
         source, special, name = self._source, True, options.name(index)
         if isinstance(given, tuple) and self._sentence.pair_templates:
@@ -426,14 +415,13 @@ class TextTokenizer:
             own = own[:room] if options.direction == "right" else own[len(own) - room :]
         ids = np.array([*opening, *own, *closing], np.int64)
         before, segment, after = source.segments
-        special = bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)])
         text = ArrayText(
             tokens=[token or "" for token in self.vocabulary(ids.tolist())],
             input_ids=ids,
             segment_ids=np.array([*before, *[segment] * len(own), *after], np.int64),
             places=np.zeros((len(ids), 2), np.int32),
-            special_tokens_mask=special,
-            unknown=unknown_of(ids, source.unknown_ids, special),
+            special_tokens_mask=[*[1] * len(opening), *[0] * len(own), *[1] * len(closing)],
+            unknown_ids=source.unknown_ids,
             truncated=truncated,
         )
         return _within(limit, text, name)
@@ -471,7 +459,7 @@ class TextTokenizer:
             segment_ids=(offsets[:, 0] >= len(template.before) + len(pair[0])).astype(np.int64),
             places=places,
             special_tokens_mask=special.tobytes(),
-            unknown=unknown_of(ids, source.unknown_ids, special.tolist()),
+            unknown_ids=source.unknown_ids,
         )
         if options.truncate:
             return shortened(text, limit, options.direction)

@@ -164,12 +164,8 @@ class AttentionRequest(TextRequest):
     @property
     def target_options(self) -> Options:
         """Tokenisation options of the targets."""
-        return Options(
-            self.truncate,
-            self.truncation_direction,
-            naming="targets[{}]",
-            targets=True,
-        )
+        naming = "targets[{}]"
+        return Options(self.truncate, self.truncation_direction, naming=naming, targets=True)
 
 
 def attention_selection(
