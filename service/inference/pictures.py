@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from model.images.pixels import prepare, resizing_bytes, sample_file
 from model.images.processing import patch_rows
 from model.images.steps import STEP_BYTES, count_steps
 from service.errors import Unprocessable
-from service.inference.tokenization.backlog import WEIGHT, Backlog, BacklogProfile, TokenizerWork
+from service.inference.tokenization.backlog import WEIGHT, Backlog
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import TEXT_BYTES, ArrayText, PictureView, Text
 from service.inference.tokenization.tokenizer import Limits, Options
@@ -120,19 +119,6 @@ STEP_PIXELS, BYTES_A_PIXEL = 400, 8
 bytes that are searched and copied in the time of a pixel."""
 SAMPLE_EDGE = 512
 """Maximum width and height of the picture that is measured before any request."""
-OF_PICTURES = BacklogProfile(
-    "pictures",
-    "the preprocessing of pictures",
-    "prepared",
-    slice_size=2**20,
-    large_size=2**22,
-    pace=2e-8,
-)
-"""Decoding and preprocessing, whose size is the pixels with `TARGET_WEIGHT`; a slice takes some
-20 ms."""
-OF_HEADS = replace(OF_PICTURES, slice_size=HEAD_BYTES, large_size=2**40, pace=2e-9)
-"""Reading of heads, whose size is the bytes with `HEAD_BYTES`. Each is a slice, as it may take
-50 ms in place of the usual 0.1 ms."""
 
 
 class RequestPictures:
@@ -145,7 +131,13 @@ class RequestPictures:
     def __init__(self, manifest: Manifest, limits: Limits, max_pixels: int) -> None:
         """Initialise without starting a thread; see `PictureReader`."""
         self._reader, self.limits = PictureReader(manifest, max_pixels), limits
-        self._heads, self._backlog = Backlog(1, OF_HEADS), Backlog(profile=OF_PICTURES)
+        names = {"pool": "pictures", "owner": "the preprocessing of pictures"}
+        self._heads = Backlog(1, **names, slice_size=HEAD_BYTES, large_size=2**40, pace=2e-9)
+        """Reading of heads, whose size is the bytes with `HEAD_BYTES`. Each is a slice, as it may
+        take 50 ms in place of the usual 0.1 ms."""
+        self._backlog = Backlog(None, **names, slice_size=2**20, large_size=2**22, pace=2e-8)
+        """Decoding and preprocessing, whose size is the pixels with `TARGET_WEIGHT`; a slice takes
+        some 20 ms."""
         self._target = TARGET_WEIGHT * math.prod(self._reader.processing.size)
         self._most_pixels = max_pixels
         self._pixels_per_byte = 4.0
@@ -203,7 +195,7 @@ class RequestPictures:
             return [self._reader.read(p, options.name(n)) for n, p in enumerate(part, first)]
 
         bytes_read = [HEAD_BYTES + len(picture.data) for picture in pictures]
-        read = await self._heads.run(TokenizerWork(caller, pictures, bytes_read, heads))
+        read = await self._heads.run(caller, pictures, bytes_read, heads)
         if reservation:
             reservation.grow(self._reader.nbytes * len(pictures))
         sizes = []
@@ -213,7 +205,7 @@ class RequestPictures:
             opened = STEP_PIXELS * head.steps + len(picture.data) // BYTES_A_PIXEL
             sizes.append(opened + head.pixels + self._target)
         memory = [head.working_bytes for head in read]
-        return await self._backlog.run(TokenizerWork(caller, pictures, sizes, tokens, memory))
+        return await self._backlog.run(caller, pictures, sizes, tokens, memory)
 
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:  # noqa: ARG002
         """Return the number of a picture's tokens."""

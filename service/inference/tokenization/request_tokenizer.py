@@ -9,12 +9,7 @@ from operator import attrgetter
 from typing import TypeVar, cast
 
 from service.errors import Unprocessable
-from service.inference.tokenization.backlog import (
-    SLICE_CHARACTERS,
-    WEIGHT,
-    Backlog,
-    TokenizerWork,
-)
+from service.inference.tokenization.backlog import SLICE_CHARACTERS, WEIGHT, Backlog
 from service.inference.tokenization.inputs import Input, Picture, TextInput, sizes_of
 from service.inference.tokenization.text import TEXT_BYTES, ArrayText, Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
@@ -137,8 +132,7 @@ class RequestTokenizer:
 
         read = self._read_sizes(inputs, sizes, options)
         given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
-        work = TokenizerWork(caller, given, read, tokenize, _working_bytes(read))
-        texts = await self._backlog.run(work)
+        texts = await self._backlog.run(caller, given, read, tokenize, _working_bytes(read))
         if sizes[0] and not texts[0].truncated:
             rate = texts[0].size / sizes[0]
             self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
@@ -163,8 +157,7 @@ class RequestTokenizer:
         if len(sizes) == 1 and sizes[0] <= INLINE_PIECES:
             return work(inputs, 0)
         costs = [self._piece_cost * size for size in sizes] if pieces else sizes
-        memory = _working_bytes(sizes)
-        return await self._backlog.run(TokenizerWork(caller, inputs, costs, work, memory))
+        return await self._backlog.run(caller, inputs, costs, work, _working_bytes(sizes))
 
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""

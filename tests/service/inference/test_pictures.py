@@ -222,7 +222,7 @@ async def test_sides_are_checked_before_a_picture_is_decoded(
 
 async def test_what_cannot_be_prepared_in_time_is_refused(pictures: RequestPictures) -> None:
     late = Call("a", time.monotonic() - 1)
-    with pytest.raises(DeadlinePassed, match="0 of 1 inputs were prepared"):
+    with pytest.raises(DeadlinePassed, match="before all inputs were read"):
         await pictures.tokenize([Picture(picture())], PLAIN, late)
     pictures._backlog.expect(1, 60.0)
     with pytest.raises(Overloaded, match="the preprocessing of pictures would take about"):
@@ -287,9 +287,9 @@ async def test_work_grows_with_the_steps_and_bytes_of_a_file(
     works: list[list[int]] = []
     run = pictures._backlog.run
 
-    async def note(work: Any) -> Any:
-        works.append([*work.sizes])
-        return await run(work)
+    async def note(caller: Call, inputs: Any, sizes: list[int], *more: Any) -> Any:
+        works.append(sizes)
+        return await run(caller, inputs, sizes, *more)
 
     monkeypatch.setattr(pictures._backlog, "run", note)
     plain = picture(width=1, height=1, kind="GIF")

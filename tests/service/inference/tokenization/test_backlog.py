@@ -27,7 +27,6 @@ from service.inference.tokenization.backlog import (
     LARGE_CHARACTERS,
     SLICE_CHARACTERS,
     Backlog,
-    TokenizerWork,
 )
 from service.inference.tokenization.inputs import Picture, TokenIds, characters
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
@@ -54,10 +53,10 @@ class Tokenizer:
         assert self.gate.acquire(timeout=60)
         return [f"{text}{first + number}" for number, text in enumerate(inputs)]
 
-    def asked(self, name: str, slices: int, **caller: Any) -> TokenizerWork[str, str]:
-        """A request of so many slices, whose inputs are its name."""
-        inputs = [name] * slices
-        return TokenizerWork(Call(**caller), inputs, [SLICE_CHARACTERS] * slices, self.work)
+    async def run(self, one: Backlog, name: str, slices: int, **caller: Any) -> list[str]:
+        """Send a request of so many slices, whose inputs are its name."""
+        sizes = [SLICE_CHARACTERS] * slices
+        return await one.run(Call(**caller), [name] * slices, sizes, self.work)
 
 
 class Stopped:
@@ -77,10 +76,10 @@ def measured(threads: int = 1) -> Backlog:
 
 async def test_a_request_is_finished_before_the_next_large_one_begins() -> None:
     one, tokenizer = measured(), Tokenizer()
-    large = [asyncio.create_task(one.run(tokenizer.asked(name, 9))) for name in "AB"]
+    large = [asyncio.create_task(tokenizer.run(one, name, 9)) for name in "AB"]
     await until(lambda: tokenizer.order == "A")
-    small = asyncio.create_task(one.run(tokenizer.asked("s", 1)))
-    other = asyncio.create_task(one.run(tokenizer.asked("o", 2, client="other")))
+    small = asyncio.create_task(tokenizer.run(one, "s", 1))
+    other = asyncio.create_task(tokenizer.run(one, "o", 2, client="other"))
     await asyncio.sleep(0)
     tokenizer.gate.release(30)
     assert await small == ["s0"]
@@ -92,11 +91,11 @@ async def test_a_request_is_finished_before_the_next_large_one_begins() -> None:
 
 async def test_clients_share_the_threads_however_many_requests_they_have() -> None:
     one, tokenizer = measured(), Tokenizer()
-    gate = asyncio.create_task(one.run(tokenizer.asked("g", 1, client="gate")))
+    gate = asyncio.create_task(tokenizer.run(one, "g", 1, client="gate"))
     await until(lambda: tokenizer.order == "g")
-    hog = [asyncio.create_task(one.run(tokenizer.asked("h", 2, client="hog"))) for _ in range(8)]
+    hog = [asyncio.create_task(tokenizer.run(one, "h", 2, client="hog")) for _ in range(8)]
     await asyncio.sleep(0)
-    quiet = [asyncio.create_task(one.run(tokenizer.asked("q", 2))) for _ in range(4)]
+    quiet = [asyncio.create_task(tokenizer.run(one, "q", 2)) for _ in range(4)]
     await asyncio.sleep(0)
     tokenizer.gate.release(40)
     await asyncio.gather(gate, *hog, *quiet)
@@ -106,11 +105,11 @@ async def test_clients_share_the_threads_however_many_requests_they_have() -> No
 
 async def test_small_requests_that_keep_coming_do_not_hold_up_a_large_one() -> None:
     one, tokenizer = measured(), Tokenizer()
-    large = asyncio.create_task(one.run(tokenizer.asked("A", 5)))
+    large = asyncio.create_task(tokenizer.run(one, "A", 5))
     small = []
     for count in range(20):
         await until(lambda count=count: len(tokenizer.order) == count + 1)
-        small.append(asyncio.create_task(one.run(tokenizer.asked("s", 1))))
+        small.append(asyncio.create_task(tokenizer.run(one, "s", 1)))
         await asyncio.sleep(0)
         tokenizer.gate.release()
     await large
@@ -121,9 +120,9 @@ async def test_small_requests_that_keep_coming_do_not_hold_up_a_large_one() -> N
 
 async def test_a_request_that_leaves_is_forgotten() -> None:
     one, tokenizer = measured(), Tokenizer()
-    running = asyncio.create_task(one.run(tokenizer.asked("A", 1)))
-    leaves = asyncio.create_task(one.run(tokenizer.asked("L", 4)))
-    stays = asyncio.create_task(one.run(tokenizer.asked("B", 2)))
+    running = asyncio.create_task(tokenizer.run(one, "A", 1))
+    leaves = asyncio.create_task(tokenizer.run(one, "L", 4))
+    stays = asyncio.create_task(tokenizer.run(one, "B", 2))
     await until(lambda: tokenizer.order == "A")
     assert one.seconds("", 9 * SLICE_CHARACTERS) == pytest.approx(4 + 2 + 9)
     leaves.cancel()
@@ -137,7 +136,7 @@ async def test_a_request_that_leaves_is_forgotten() -> None:
 
 async def test_the_slices_of_a_request_are_put_together_in_order() -> None:
     one, tokenizer = measured(threads=2), Tokenizer()
-    running = asyncio.create_task(one.run(tokenizer.asked("A", 7)))
+    running = asyncio.create_task(tokenizer.run(one, "A", 7))
     await until(lambda: len(tokenizer.order) == 2)  # both threads work for it
     tokenizer.gate.release(7)
     assert await running == [f"A{number}" for number in range(7)]
@@ -149,14 +148,14 @@ async def test_what_cannot_be_tokenised_in_time_is_refused_before_any_of_it_is(
 ) -> None:
     one, tokenizer = measured(), Tokenizer()
     monkeypatch.setattr(backlog, "time", Stopped)
-    running = asyncio.create_task(one.run(tokenizer.asked("A", 6)))
+    running = asyncio.create_task(tokenizer.run(one, "A", 6))
     await until(lambda: tokenizer.order == "A")
     assert one.seconds("", 2 * SLICE_CHARACTERS) == pytest.approx(2)
     assert one.seconds("", 9 * SLICE_CHARACTERS) == pytest.approx(5 + 9)
     with pytest.raises(Overloaded, match=r"would take about 11\.0 s, and 10\.0 s") as refused:
-        await one.run(tokenizer.asked("B", 6, finish_by=110.0))
+        await tokenizer.run(one, "B", 6, finish_by=110.0)
     assert 11 <= (refused.value.retry_after_seconds or 0) <= 22
-    fits = asyncio.create_task(one.run(tokenizer.asked("C", 6, finish_by=111.5)))
+    fits = asyncio.create_task(tokenizer.run(one, "C", 6, finish_by=111.5))
     await asyncio.sleep(0)
     tokenizer.gate.release(12)
     await asyncio.gather(running, fits)
@@ -167,11 +166,11 @@ async def test_what_cannot_be_tokenised_in_time_is_refused_before_any_of_it_is(
 async def test_the_deadline_is_checked_before_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     one, tokenizer = measured(), Tokenizer()
     monkeypatch.setattr(backlog, "time", Stopped)
-    late = asyncio.create_task(one.run(tokenizer.asked("A", 3, finish_by=105.0)))
+    late = asyncio.create_task(tokenizer.run(one, "A", 3, finish_by=105.0))
     await until(lambda: tokenizer.order == "A")
     monkeypatch.setattr(Stopped, "monotonic", staticmethod(lambda: 105.0))
     tokenizer.gate.release(3)
-    with pytest.raises(DeadlinePassed, match="1 of 3 inputs were tokenised"):
+    with pytest.raises(DeadlinePassed, match="before all inputs were read"):
         await late
     assert tokenizer.order == "A"
     one.close()
@@ -180,13 +179,13 @@ async def test_the_deadline_is_checked_before_each_slice(monkeypatch: pytest.Mon
 async def test_it_waits_for_a_bounded_number_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MAX_REQUESTS", 2)
     one, tokenizer = measured(), Tokenizer()
-    waiting = [asyncio.create_task(one.run(tokenizer.asked("A", 2))) for _ in range(2)]
+    waiting = [asyncio.create_task(tokenizer.run(one, "A", 2)) for _ in range(2)]
     await until(lambda: tokenizer.order)
     with pytest.raises(Overloaded, match="2 requests wait for the tokenizer"):
-        await one.run(tokenizer.asked("B", 1))
+        await tokenizer.run(one, "B", 1)
     tokenizer.gate.release(5)
     await asyncio.gather(*waiting)
-    assert await one.run(tokenizer.asked("C", 1)) == ["C0"]
+    assert await tokenizer.run(one, "C", 1) == ["C0"]
     one.close()
 
 
@@ -205,10 +204,9 @@ async def test_an_error_of_a_slice_ends_its_request_alone() -> None:
     def broken(inputs: Sequence[str], first: int) -> list[str]:
         raise ValueError(f"input {first}")
 
-    asked = TokenizerWork(Call(), ["x"] * 3, [SLICE_CHARACTERS] * 3, broken)
-    failing = asyncio.create_task(one.run(asked))
+    failing = asyncio.create_task(one.run(Call(), ["x"] * 3, [SLICE_CHARACTERS] * 3, broken))
     tokenizer.gate.release()
-    right = asyncio.create_task(one.run(tokenizer.asked("A", 1)))
+    right = asyncio.create_task(tokenizer.run(one, "A", 1))
     with pytest.raises(ValueError, match="input 0"):
         await failing
     assert await right == ["A0"]
@@ -217,7 +215,7 @@ async def test_an_error_of_a_slice_ends_its_request_alone() -> None:
 
 async def test_closing_refuses_what_waits() -> None:
     one, tokenizer = measured(), Tokenizer()
-    waiting = [asyncio.create_task(one.run(tokenizer.asked("A", 3))) for _ in range(2)]
+    waiting = [asyncio.create_task(tokenizer.run(one, "A", 3)) for _ in range(2)]
     await until(lambda: tokenizer.order)
     tokenizer.gate.release(1)
     one.close()
@@ -226,14 +224,14 @@ async def test_closing_refuses_what_waits() -> None:
             await task
     assert tokenizer.order == "A"
     with pytest.raises(EngineUnavailable):
-        await one.run(tokenizer.asked("B", 1))
+        await tokenizer.run(one, "B", 1)
 
 
 async def test_memory_goes_back_after_large_slices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     one, released = measured(), list[int]()
     monkeypatch.setattr(backlog, "release_memory", lambda: released.append(1))
     for size, count in ((SLICE_CHARACTERS, 0), (LARGE_CHARACTERS + 1, 1)):
-        await one.run(TokenizerWork(Call(), ["a"], [size], lambda inputs, _: [*inputs]))
+        await one.run(Call(), ["a"], [size], lambda inputs, _: [*inputs])
         assert len(released) == count
 
 
