@@ -18,7 +18,7 @@ from service.scheduler.lanes import BatchLimits, Lane
 from service.scheduler.queue import Work
 from tests.service.harness import CONFIG, GatedEngine, Recorder, batching, until
 from tests.service.scheduler.clock import FakeClock
-from tests.service.scheduler.requests import ask, busy, queued, tenth_a_token
+from tests.service.scheduler.requests import ask, busy, queued, resume, tenth_a_token
 
 pytestmark = pytest.mark.anyio
 
@@ -103,15 +103,15 @@ async def test_a_dead_engine_is_refused_before_the_queue() -> None:
 async def test_who_left_is_dropped_before_it_is_computed() -> None:
     async with busy(max_batch_tokens=64) as (batcher, engine, recorder):
         stays, leaves = ask(batcher, "encode", 8, 9), ask(batcher, "encode", 8, 30, 9)
-        looks = ask(batcher, "attention", 7)
-        await queued(batcher, 7, "attention")
+        looks, maps = ask(batcher, "attention", 7), resume(batcher, 8, 9)
+        await queued(batcher, 7 + 17, "attention")
         await queued(batcher, 17 + 47)
-        leaves.cancel()
-        looks.cancel()
-        await asyncio.wait([leaves, looks])
+        for request in (leaves, looks, maps):
+            request.cancel()
+        await asyncio.wait([leaves, looks, maps])
         await queued(batcher, 17)
         assert batcher.lanes["attention"].queued_tokens == 0
-        assert recorder.drops == ["encode"] * 3 + ["attention"]
+        assert recorder.drops == ["encode"] * 3 + ["attention"]  # texts of maps were computed
         engine.let_through()
         await stays
         assert engine.batches == [[1], [8, 9]]

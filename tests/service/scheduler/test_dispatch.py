@@ -128,19 +128,6 @@ async def test_maps_go_before_whatever_waits_of_any_length_in_order() -> None:
     assert engine.batches == [[1], [15], [19], [15], [8], [13], [8, 8], [20], [15]]
 
 
-async def test_maps_of_a_client_who_left_are_dropped() -> None:
-    async with busy() as (batcher, engine, recorder):
-        leaves, stays = resume(batcher, 8, 9), resume(batcher, 9)
-        await queued(batcher, 26, "attention")
-        leaves.cancel()
-        await asyncio.wait([leaves])
-        assert batcher.lanes["attention"].queued_tokens == 9
-        assert recorder.drops == []  # their texts have been computed already
-        engine.let_through()
-        assert_same((await stays)[0].value, engine.expected(layer_maps(9)))
-    assert engine.batches == [[1], [9]]
-
-
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
 async def test_never_more_batches_at_once_than_the_engine_takes(concurrency: int) -> None:
     class Counting(FakeEngine):

@@ -212,49 +212,40 @@ def drain(lane: Lane, max_batch_tokens: int, slots: list[Slot]) -> list[list[int
     return batches
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_batch_tokens", "batches"),
-    [
-        pytest.param([5], 64, [[0]], id="one"),
-        pytest.param([8, 8, 8, 8], 24, [[0, 1, 2], [3]], id="the budget is filled, not exceeded"),
-        pytest.param([8, 8, 8], 23, [[0, 1], [2]], id="one token less"),
-        pytest.param([10, 50, 10, 49, 11], 100, [[0, 2, 4], [1, 3]], id="like lengths together"),
-        pytest.param([50, 10, 10], 100, [[0], [1, 2]], id="the oldest goes first, whatever fits"),
-        pytest.param([100, 8, 8], 64, [[0], [1, 2]], id="longer than the budget goes alone"),
-        pytest.param([8, 100, 8], 64, [[0, 2], [1]], id="and does not keep others from grouping"),
-        pytest.param([100, 100], 64, [[0], [1]], id="two that are too long go one by one"),
-        pytest.param([20, 10], 64, [[0, 1]], id="cheap padding is taken"),
-        pytest.param([50, 11], 100, [[0], [1]], id="padding above its worth is not"),
-        pytest.param([20, 17], 37, [[0, 1]], id="padding is not of the budget"),
-        pytest.param([20, 17], 36, [[0], [1]], id="real tokens are"),
-        pytest.param([20, 21, 19, 19], 64, [[0, 2, 3], [1]], id="the shorter neighbour first"),
-        pytest.param([9, 8, 9, 8], 18, [[0, 2], [1, 3]], id="equal before nearly equal"),
-    ],
-)
-def test_batches(lengths: list[int], max_batch_tokens: int, batches: list[list[int]]) -> None:
-    lane = lane_of()
-    assert drain(lane, max_batch_tokens, fill(lane, lengths)) == batches
-
-
+USUAL = FakeEngine.cost
 LIKE_TOKENS = BatchCost(fixed=10, token=1, padding=1)
 
 
 @pytest.mark.parametrize(
-    ("cost", "lengths", "batches"),
+    ("cost", "lengths", "max_batch_tokens", "batches"),
     [
-        pytest.param(BatchCost(1, 1, 0), [20, 12, 10], [[0, 1, 2]], id="free padding"),
-        pytest.param(BatchCost(1, 1, 1), [20, 12, 10], [[0], [1], [2]], id="dear padding"),
-        pytest.param(LIKE_TOKENS, [20, 14], [[0, 1]], id="just worth it"),
-        pytest.param(LIKE_TOKENS, [20, 13], [[0], [1]], id="just not worth it"),
-        pytest.param(BatchCost(1, 0, 0), [40, 5, 5, 5], [[0, 1], [2, 3]], id="half is padding"),
-        pytest.param(BatchCost(1, 1, 9), [7, 7, 7], [[0, 1, 2]], id="none is padding"),
+        pytest.param(USUAL, [5], 64, [[0]], id="one"),
+        pytest.param(USUAL, [8, 8, 8, 8], 24, [[0, 1, 2], [3]], id="the budget is kept"),
+        pytest.param(USUAL, [8, 8, 8], 23, [[0, 1], [2]], id="one token less"),
+        pytest.param(USUAL, [10, 50, 10, 49, 11], 100, [[0, 2, 4], [1, 3]], id="like lengths"),
+        pytest.param(USUAL, [50, 10, 10], 100, [[0], [1, 2]], id="the oldest goes first"),
+        pytest.param(USUAL, [100, 8, 8], 64, [[0], [1, 2]], id="longer than the budget goes alone"),
+        pytest.param(USUAL, [8, 100, 8], 64, [[0, 2], [1]], id="and others still group"),
+        pytest.param(USUAL, [100, 100], 64, [[0], [1]], id="two that are too long go one by one"),
+        pytest.param(USUAL, [20, 10], 64, [[0, 1]], id="cheap padding is taken"),
+        pytest.param(USUAL, [50, 11], 100, [[0], [1]], id="padding above its worth is not"),
+        pytest.param(USUAL, [20, 17], 37, [[0, 1]], id="padding is not of the budget"),
+        pytest.param(USUAL, [20, 17], 36, [[0], [1]], id="real tokens are"),
+        pytest.param(USUAL, [20, 21, 19, 19], 64, [[0, 2, 3], [1]], id="the shorter first"),
+        pytest.param(USUAL, [9, 8, 9, 8], 18, [[0, 2], [1, 3]], id="equal before nearly equal"),
+        pytest.param(BatchCost(1, 1, 0), [20, 12, 10], 99, [[0, 1, 2]], id="free padding"),
+        pytest.param(BatchCost(1, 1, 1), [20, 12, 10], 99, [[0], [1], [2]], id="dear padding"),
+        pytest.param(LIKE_TOKENS, [20, 14], 99, [[0, 1]], id="just worth it"),
+        pytest.param(LIKE_TOKENS, [20, 13], 99, [[0], [1]], id="just not worth it"),
+        pytest.param(BatchCost(1, 0, 0), [40, 5, 5, 5], 99, [[0, 1], [2, 3]], id="half is padding"),
+        pytest.param(BatchCost(1, 1, 9), [7, 7, 7], 99, [[0, 1, 2]], id="none is padding"),
     ],
 )
-def test_the_engines_cost_decides(
-    cost: BatchCost, lengths: list[int], batches: list[list[int]]
+def test_batches(
+    cost: BatchCost, lengths: list[int], max_batch_tokens: int, batches: list[list[int]]
 ) -> None:
     lane = lane_of(cost)
-    assert drain(lane, 100, fill(lane, lengths)) == batches
+    assert drain(lane, max_batch_tokens, fill(lane, lengths)) == batches
 
 
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)

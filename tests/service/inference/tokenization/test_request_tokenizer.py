@@ -15,7 +15,7 @@ import pytest
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.engines.fake import FakeEngine
-from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
+from service.errors import Overloaded, RequestTooLarge, Unprocessable
 from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
 from service.inference.tokenization.request_tokenizer import (
     CHARACTER_SECONDS,
@@ -113,53 +113,6 @@ async def test_a_list_is_tokenised_a_slice_at_a_time_in_order() -> None:
         steps.gate.release()
     assert [len(text.input_ids) for text in await running] == list(range(1, 9))
     assert steps.slices == [[LONG], [LONG], [LONG] + ["a"] * 5]
-
-
-async def test_a_request_of_many_slices_keeps_no_other_waiting() -> None:
-    steps = Steps()
-    one = tokenizing(steps)
-    many = [asyncio.create_task(one.tokenize([LONG] * 40, Options(), ANYBODY)) for _ in range(3)]
-    await until(lambda: len(steps.slices) >= 1)
-    other = asyncio.create_task(one.tokenize(["b" * 3000] * 2, Options(), ANYBODY))
-    await asyncio.sleep(0)
-    for _ in range(8):
-        steps.gate.release()
-    assert len(await other) == 2
-    for task in many:
-        task.cancel()
-    steps.gate.release(200)
-    await asyncio.gather(*many, return_exceptions=True)
-    assert len(steps.slices) < 20
-    one.close()
-
-
-async def test_it_ends_at_the_deadline_and_when_its_caller_leaves() -> None:
-    steps = Steps()
-    one = tokenizing(steps)
-    late = one.tokenize([LONG] * 3, Options(), Call(finish_by=0.0))
-    with pytest.raises(DeadlinePassed, match="before all inputs were read"):
-        await late
-    assert steps.slices == []
-    leaves = asyncio.create_task(one.tokenize([LONG] * 3, Options(), ANYBODY))
-    await until(lambda: steps.slices)
-    leaves.cancel()
-    steps.gate.release(10)
-    await asyncio.gather(leaves, return_exceptions=True)
-    one.close()
-    assert len(steps.slices) == 1
-
-
-async def test_closing_waits_for_one_slice_at_most() -> None:
-    steps = Steps()
-    one = tokenizing(steps)
-    waiting = [asyncio.create_task(one.tokenize([LONG] * 9, Options(), ANYBODY)) for _ in range(9)]
-    await until(lambda: steps.slices)
-    steps.gate.release(100)
-    one.close()
-    assert len(steps.slices) < 81
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_a_request_is_bounded_in_inputs_and_characters() -> None:
