@@ -16,8 +16,7 @@ from service.engines.contract import Engine
 from service.health.readiness import Answers, Peers
 from service.http.admission import Admission
 from service.http.exchange import Application, Bodies, ExchangeMiddleware, cors_of
-from service.models.build import build_state
-from service.models.state import ServiceState
+from service.models.state import ServiceState, build_state
 from service.models.table import Models, banner
 from service.settings import Settings
 from service.system.budget import releasing

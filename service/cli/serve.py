@@ -13,8 +13,7 @@ from service.cli import terminal
 from service.cli.command import Command
 from service.cli.options import given, setting, settings_of
 from service.cli.terminal import FAILURES, Exit, WrongUseError, code_of, one_line
-from service.models.config_checks import check_content
-from service.models.setup import check_names
+from service.models.setup import check_content, check_names
 from service.settings import Settings, file_of
 from service.settings.served import each
 from service.system import logs, resources

@@ -16,7 +16,7 @@ from model.numerics.pooling import l2_normalize
 from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
 from service.scheduler.scheduler import Scheduler
-from service.telemetry.model_metrics import ModelMetrics
+from service.telemetry.metrics import ModelMetrics
 
 _log = logging.getLogger("headscope")
 

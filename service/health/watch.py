@@ -14,7 +14,7 @@ from typing import Literal
 
 from service.engines.contract import Engine
 from service.health.readiness import ModelReadiness
-from service.telemetry.model_metrics import ModelMetrics
+from service.telemetry.metrics import ModelMetrics
 
 _log = logging.getLogger("headscope")
 

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Literal
 
 from model.errors import ModelError
-from service.artifacts.repository import Source, Target
+from service.artifacts.repository import Repository, Source, Target
 from service.errors import (
     EngineUnavailable,
     Forbidden,
@@ -35,8 +35,8 @@ from service.errors import (
 from service.models.loading import ModelLoader
 from service.models.running_loads import FAILED, Failures, Loaded, RunningLoads
 from service.models.served import ServedModel
-from service.models.setup import Setup
 from service.models.table import Models
+from service.settings import Settings
 
 _log = logging.getLogger("headscope")
 
@@ -44,12 +44,22 @@ _log = logging.getLogger("headscope")
 class ModelControl:
     """Control of the models of one process, for use on its event loop."""
 
-    def __init__(self, models: Models, loader: ModelLoader, setup: Setup) -> None:
+    def __init__(
+        self,
+        models: Models,
+        loader: ModelLoader,
+        settings: Settings,
+        repository: Repository,
+        pinned: frozenset[str],
+    ) -> None:
         """Set the control up; `running` starts it."""
         self.models = models
         self.loader = loader
-        self.setup = setup
+        self.pinned = pinned
+        """Names of models that are never unloaded to make room."""
         self.loads = RunningLoads()
+        self._settings = settings
+        self._repository = repository
         self._failures = Failures(loader.metrics)
 
     @contextlib.asynccontextmanager
@@ -70,11 +80,17 @@ class ModelControl:
 
         """
         try:
-            sources = await asyncio.to_thread(self.setup.repository.sources)
+            sources = await asyncio.to_thread(self._repository.sources)
         except OSError as error:
             raise _unreadable(error) from None
-        self.models.offer(self.setup.offered(sources))
+        self.models.offer(self._offered(sources))
         return sources
+
+    def _offered(self, sources: Iterable[Source]) -> list[str]:
+        """Return the names of the models that their first request loads."""
+        off = {name for name, table in self._settings.tables.items() if table.load == "off"}
+        names = dict.fromkeys(source.name for source in sources if source.name not in off)
+        return [*names] if self._settings.on_demand else []
 
     async def on_demand(self) -> dict[str, int]:
         """Return models that are not loaded and that a request would load.
@@ -89,7 +105,7 @@ class ModelControl:
         except ModelNotLoadable:  # no request would load a model; the log has the reason
             return {}
         created: dict[str, int] = {}
-        offered = self.setup.offered(sources)
+        offered = self._offered(sources)
         for source in sources:
             chosen = self.models.chosen(Target(source.name))
             loaded = source.name in self.models.by_name
@@ -145,7 +161,9 @@ class ModelControl:
                 if load := self.loads.of(target.name):
                     await asyncio.wait([load.task])
                 else:
-                    may_export = self.setup.requests_export
+                    keys = self._settings.api_keys or self._settings.keys_file
+                    allowed = ("allow",) if keys else ("auto", "allow")
+                    may_export = self._settings.export_on_demand in allowed
                     work = self._load(chosen, current=not target.version, may_export=may_export)
                     await self.loads.run(target, None, work)
         except TimeoutError:
@@ -183,7 +201,7 @@ class ModelControl:
         self.models.alias(alias, target)
 
     def _require_one_worker(self) -> None:
-        if (workers := self.setup.settings.workers) > 1:
+        if (workers := self._settings.workers) > 1:
             raise Unprocessable(
                 f"this service has {workers} workers, and models are loaded, swapped, unloaded and "
                 "given aliases at run time in a service with one: start it with --workers 1, or "
@@ -212,14 +230,14 @@ class ModelControl:
     async def _prepare(self, target: Target, *, may_export: bool) -> ServedModel:
         """Start a version that gets no requests yet; return it, or the loaded one."""
         try:
-            source = await asyncio.to_thread(self.setup.repository.find, target)
+            source = await asyncio.to_thread(self._repository.find, target)
         except OSError as error:
             raise _unreadable(error) from None
         expect = partial(self.loads.expect_export, target.name) if may_export else None
         targets = target, source.target
         try:
             artifact = await self.loader.open(source, expect)
-            kept = self.setup.pinned | self.loads.names
+            kept = self.pinned | self.loads.names
             model = await self.loader.start(source, artifact, kept)
         except (ModelError, EngineUnavailable, ValueError, OSError) as error:
             self._failures.record(targets, error)
@@ -294,5 +312,5 @@ def _loaded(control: ModelControl, model: ServedModel, state: State) -> VersionS
         fingerprint=model.fingerprint,
         requests=model.uses.count,
         memory_bytes=control.loader.budget.of(model.artifact, model.settings),
-        pinned=model.name in control.setup.pinned,
+        pinned=model.name in control.pinned,
     )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from model.artifact.manifest import Artifact
-from service.models.build import build_state
+from service.models.state import build_state
 from service.process.listener import listening, service_manager
 from service.settings import Settings
 from service.system import logs

@@ -109,7 +109,7 @@ async def test_it_is_logged_before_anything_is_loaded(
     def start(source: Source, *_: object) -> None:
         raise ValueError(f"{source.name} is loaded now")
 
-    monkeypatch.setattr("service.models.build.start_model", start)
+    monkeypatch.setattr("service.models.state.start_model", start)
     monkeypatch.setattr("service.system.machine.available_memory", lambda: MEBIBYTE)
     artifacts = [variant(artifact, "a", 128), variant(artifact, "b", 64)]
     with pytest.raises(ValueError, match="a is loaded now"):

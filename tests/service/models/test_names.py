@@ -13,11 +13,9 @@ from model.artifact.manifest import Artifact, load_artifact
 from service.app import create_app
 from service.cli import main
 from service.errors import EngineUnavailable
-from service.models.build import build_state
-from service.models.config_checks import check_content
-from service.models.setup import aliases_of, check_names, names_of, unique_names
+from service.models.setup import aliases_of, check_content, check_names, names_of, unique_names
 from service.models.start import input_limits
-from service.models.state import state_of
+from service.models.state import build_state, state_of
 from service.settings import Settings
 from service.settings.model_group import ModelTable
 from service.settings.sources import read

@@ -18,9 +18,8 @@ from service.artifacts.repository import Target
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
-from service.models.build import build_state
 from service.models.served import ServedModel
-from service.models.state import state_of
+from service.models.state import build_state, state_of
 from service.models.table import address_line, banner
 from service.settings import Settings
 from service.system.distribution import version

@@ -9,7 +9,7 @@ from model.artifact.manifest import Artifact
 from service.engines.contract import DeviceState
 from service.engines.onnx import OnnxEngine
 from service.scheduler.lanes import BatchLimits
-from service.telemetry.model_metrics import VERSIONS, LoadedModels, ModelMetrics, PresentSeries
+from service.telemetry.metrics import VERSIONS, LoadedModels, ModelMetrics, PresentSeries
 from service.telemetry.registry import Registry
 from tests.service.harness import AnsweringEngine, assert_problem, serving
 from tests.service.scraped import samples
