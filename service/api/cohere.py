@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
@@ -32,9 +32,8 @@ from service.api.drop_in.forms import (
     BAD_REQUEST,
     FORMS,
     UNSATISFIABLE,
-    Document,
+    USAGE,
     EmbeddingType,
-    TokenUsage,
     json_error,
     usage,
 )
@@ -42,7 +41,7 @@ from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
 from service.api.native.texts import LenientRequest
 from service.api.wire.media import JSON, Unwritten
 from service.api.wire.pictures import PART_SCHEMA, content_part, picture_at, wrong
-from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
+from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
@@ -51,6 +50,7 @@ from service.api.wire.route import (
     json_reply,
     reserve,
 )
+from service.api.wire.schemas import any_of, named
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts, check_reranker
@@ -59,26 +59,13 @@ from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
 
 
-class CohereError(BaseModel):
-    """Error message."""
-
-    message: str
-
-
 def error_response(error: ServiceError, _: str) -> Response:
     """Return the reply of an error in Cohere's form."""
     return json_error(error, {"message": error.detail}, UNSATISFIABLE)
 
 
-ERRORS = problems_in_form(CohereError, without=UNSATISFIABLE)
+ERRORS = problems_in_form(named("CohereError", {"message": str}), UNSATISFIABLE)
 """Error replies of Cohere's routes, for the OpenAPI document."""
-
-
-class JinaError(BaseModel):
-    """Error message, as Jina's `detail` and Cohere's `message`."""
-
-    detail: str
-    message: str
 
 
 def jina_error_response(error: ServiceError, _: str) -> Response:
@@ -87,32 +74,22 @@ def jina_error_response(error: ServiceError, _: str) -> Response:
     return json_error(error, body, {NoTaskHead.status: BAD_REQUEST})
 
 
-JINA_ERRORS = problems_in_form(JinaError)
+JINA_ERRORS = problems_in_form(named("JinaError", {"detail": str, "message": str}))
 
 
 DOCUMENTS_PER_UNIT = 100
 """Number of documents of a query that Cohere bills as one search unit."""
 
 
-class ApiVersion(BaseModel):
-    """Version of Cohere's API."""
-
-    version: str
-
-
-class BilledUnits(BaseModel):
-    """Usage that Cohere would bill."""
-
-    input_tokens: int | None = None
-    search_units: int | None = None
-
-
-class Meta(BaseModel):
-    """API version and usage of a reply."""
-
-    api_version: ApiVersion
-    billed_units: BilledUnits
-    warnings: list[str] | None = Field(None, description="Absent without warnings.")
+META = named(
+    "Meta",
+    {
+        "api_version": {"version": str},
+        "billed_units": {"input_tokens?": int, "search_units?": int},
+        "warnings?": ([str], "Absent without warnings."),
+    },
+)
+"""Schema of the API version and usage of a reply."""
 
 
 def new_id() -> str:
@@ -246,51 +223,34 @@ class CohereEmbedRequest(LenientRequest):
         return kept
 
 
-_Floats = list[list[float]]  # a field `float` hides the type in its class
+_EMBEDDINGS = {
+    "float?": [[float]],
+    **{f"{name}?": [[int]] for name in ("int8", "uint8", "binary", "ubinary")},
+    "base64?": [str],
+}
+_REPLY = {"id": str, "texts": [str], "meta": META}
+EMBED_REPLY = named(
+    "EmbedReply",
+    {
+        **_REPLY,
+        "response_type": "embeddings_by_type",
+        "embeddings": named("Embeddings", _EMBEDDINGS),
+    },
+)
+EMBED_FLOATS_REPLY = named(
+    "EmbedFloatsReply",
+    {**_REPLY, "response_type": "embeddings_floats", "embeddings": [[float]]},
+)
+"""Schema of the vectors of a `POST /v1/embed` request without types."""
 
 
-class Embeddings(BaseModel):
-    """Vectors in each requested type."""
-
-    float: _Floats | None = None
-    int8: list[list[int]] | None = None
-    uint8: list[list[int]] | None = None
-    binary: list[list[int]] | None = None
-    ubinary: list[list[int]] | None = None
-    base64: list[str] | None = None
-
-
-class EmbedReply(BaseModel):
-    """Vectors in the order of the request."""
-
-    id: str
-    response_type: Literal["embeddings_by_type"] = "embeddings_by_type"
-    embeddings: Embeddings
-    texts: list[str]
-    meta: Meta
-
-
-class EmbedFloatsReply(BaseModel):
-    """Vectors of a `POST /v1/embed` request without types."""
-
-    id: str
-    response_type: Literal["embeddings_floats"] = "embeddings_floats"
-    embeddings: list[list[float]]
-    texts: list[str]
-    meta: Meta
-
-
-@router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
+@router.post("/v2/embed", responses=replies(EMBED_REPLY, ERRORS))
 async def embed(body: CohereEmbedRequest, exchange: ApiExchange) -> Response:
     """Return a unit vector of each text or picture in every requested type."""
     return await _answer(body, exchange, "2", by_type=True)
 
 
-@router.post(
-    "/v1/embed",
-    response_model=None,
-    responses={200: {"model": EmbedReply | EmbedFloatsReply}, **ERRORS},
-)
+@router.post("/v1/embed", responses=replies(any_of(EMBED_REPLY, EMBED_FLOATS_REPLY), ERRORS))
 async def embed_v1(body: CohereEmbedRequest, exchange: ApiExchange) -> Response:
     """Return a unit vector of each text or picture: by type if the request names types."""
     return await _answer(body, exchange, "1", by_type=body.embedding_types is not None)
@@ -363,19 +323,8 @@ class CohereRankRequest(LenientRequest):
         ]
 
 
-class Rank(BaseModel):
-    """Index of a document in the request, and its score."""
-
-    index: int
-    relevance_score: float
-
-
-class RerankReply(BaseModel):
-    """Results, the most relevant document first."""
-
-    id: str
-    results: list[Rank]
-    meta: Meta
+_RANK = {"index": int, "relevance_score": float}
+RERANK_REPLY = named("RerankReply", {"id": str, "results": [_RANK], "meta": META})
 
 
 async def rerank(body: CohereRankRequest, exchange: ApiExchange) -> Response:
@@ -398,20 +347,17 @@ class JinaRerankRequest(CohereRankRequest):
     return_documents: bool = Field(True, description="Whether each result includes its document.")
 
 
-class JinaRank(Rank):
-    """Index of a document in the request, its score, and the document if requested."""
-
-    document: Document | None = None
-
-
-class JinaRerankReply(WarnedReply):
-    """Results, the most relevant document first."""
-
-    id: str
-    model: str
-    usage: TokenUsage
-    results: list[JinaRank]
-    meta: Meta
+JINA_RERANK_REPLY = named(
+    "JinaRerankReply",
+    {
+        "id": str,
+        "model": str,
+        "usage": USAGE,
+        "results": [{**_RANK, "document?": {"text": str}}],
+        "meta": META,
+        **WARNED,
+    },
+)
 
 
 async def jina_rerank(body: JinaRerankRequest, exchange: ApiExchange) -> Response:

@@ -26,7 +26,7 @@ from service.api import (
     tei,
     vllm,
 )
-from service.api.kserve.errors import error_response as kserve_error
+from service.api.kserve.models import error_response as kserve_error
 from service.api.native import verify
 from service.api.tei.texts import error_response as tei_error
 from service.api.wire.replies import describe_errors, problem_response

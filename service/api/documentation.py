@@ -18,6 +18,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from service.api.wire.route import JsonRoute
+from service.api.wire.schemas import all_named
 from service.telemetry.requests import PROBE_PATHS
 
 OWN_IMAGES = "img-src 'self' data:"
@@ -127,8 +128,9 @@ def describe(app: FastAPI, *, keys: bool) -> None:
                 if keys and probe:
                     operation["security"] = []
         components = document.setdefault("components", {})
+        components["schemas"] = all_named() | components.get("schemas", {})
         for name in FASTAPI_SCHEMAS:
-            components.get("schemas", {}).pop(name, None)
+            components["schemas"].pop(name, None)
         if keys:
             components["securitySchemes"] = SCHEMES
             document["security"] = [{name: []} for name in SCHEMES]

@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar, Literal
 
 from fastapi import APIRouter
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     Field,
     StringConstraints,
@@ -23,31 +22,32 @@ from pydantic import (
 )
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticKnownError
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.drop_in.embedding import Embedding, check_embedder, embed, without_prompt
 from service.api.drop_in.forms import (
     BAD_REQUEST,
+    CREATED,
+    EMBEDDING_ITEM,
     FORMS,
-    EmbeddingItem,
+    NESTED_FIELDS,
+    USAGE,
     ListForm,
-    NestedError,
-    TokenUsage,
     json_error,
     listed_models,
     usage,
 )
 from service.api.drop_in.scores import (
+    PREDICTION,
     RANK_BYTES,
-    Prediction,
     label_bytes,
     predictions,
     ranked,
 )
 from service.api.native.texts import LenientRequest
 from service.api.wire.pictures import picture_at, wrong
-from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
+from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
@@ -56,6 +56,7 @@ from service.api.wire.route import (
     json_reply,
     reserve,
 )
+from service.api.wire.schemas import named
 from service.errors import InvalidRequest, NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
 from service.inference.core import Inference
@@ -71,12 +72,6 @@ _STATUSES = {404: BAD_REQUEST, NoTaskHead.status: BAD_REQUEST}
 """Native status → Infinity's status, of unknown models and models that cannot answer."""
 
 
-class InfinityError(NestedError):
-    """Error, with FastAPI's `detail` if the body does not fit the schema, as in Infinity."""
-
-    detail: list[dict[str, object]] | None = None
-
-
 def error_response(error: ServiceError, _: str) -> Response:
     """Return the reply of an error."""
     status = _STATUSES.get(error.status, error.status)
@@ -87,8 +82,8 @@ def error_response(error: ServiceError, _: str) -> Response:
     return json_error(error, body, _STATUSES)
 
 
-ERRORS = problems_in_form(InfinityError, without=_STATUSES)
-"""Error replies of a route, for the OpenAPI document."""
+ERRORS = problems_in_form(named("InfinityError", {**NESTED_FIELDS, "detail?": [dict]}), _STATUSES)
+"""Error replies of a route, with FastAPI's `detail` if the body does not fit the schema."""
 
 
 MAX_CHARACTERS = 8192 * 15
@@ -124,13 +119,8 @@ class InfinityRequest(LenientRequest):
         return None if name == NO_MODEL else name
 
 
-class InfinityReply(WarnedReply):
-    """Fields of every reply beside its results."""
-
-    model: str
-    usage: TokenUsage
-    id: str
-    created: int
+_ENVELOPE = {"model": str, "usage": USAGE, "id": str, "created": int, **WARNED}
+"""Schema of `envelope`, without `object`."""
 
 
 def envelope(kind: str, model: str, timings: Timings) -> dict[str, object]:
@@ -163,19 +153,8 @@ class InfinityRerankRequest(InfinityRequest):
         return check_reranker(inference)
 
 
-class InfinityRank(BaseModel):
-    """Score of a document, its index in the request, and its text if requested."""
-
-    relevance_score: float
-    index: int
-    document: str | None = None
-
-
-class InfinityRerankReply(InfinityReply):
-    """Results, the most relevant document first."""
-
-    object: Literal["rerank"] = "rerank"
-    results: list[InfinityRank]
+_RANK = {"relevance_score": float, "index": int, "document?": str}
+RERANK_REPLY = named("InfinityRerankReply", {**_ENVELOPE, "object": "rerank", "results": [_RANK]})
 
 
 async def rerank(body: InfinityRerankRequest, exchange: ApiExchange) -> Response:
@@ -220,14 +199,10 @@ class ClassifyRequest(InfinityRequest):
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 
-class ClassifyReply(InfinityReply):
-    """Labels of each text."""
-
-    object: Literal["classify"] = "classify"
-    data: list[list[Prediction]]
+CLASSIFY_REPLY = named("ClassifyReply", {**_ENVELOPE, "object": "classify", "data": [[PREDICTION]]})
 
 
-@router.post("/classify", response_model=None, responses={200: {"model": ClassifyReply}, **ERRORS})
+@router.post("/classify", responses=replies(CLASSIFY_REPLY, ERRORS))
 async def classify(body: ClassifyRequest, exchange: ApiExchange) -> Response:
     """Classify each text, the largest score first: softmax of several labels, sigmoid of one."""
     model, caller = exchange.model, caller_of(exchange)
@@ -296,18 +271,12 @@ class InfinityEmbeddingsRequest(InfinityRequest):
             )
 
 
-class InfinityEmbeddingsReply(InfinityReply):
-    """Vectors in the order of the request."""
-
-    object: Literal["list"] = "list"
-    data: list[EmbeddingItem]
-
-
-@router.post(
-    "/embeddings",
-    response_model=None,
-    responses={200: {"model": InfinityEmbeddingsReply}, **ERRORS},
+EMBEDDINGS_REPLY = named(
+    "InfinityEmbeddingsReply", {**_ENVELOPE, "object": "list", "data": [EMBEDDING_ITEM]}
 )
+
+
+@router.post("/embeddings", responses=replies(EMBEDDINGS_REPLY, ERRORS))
 async def embeddings(body: InfinityEmbeddingsRequest, exchange: ApiExchange) -> Response:
     """Return a unit vector of each text or picture, or its first `dimensions` features."""
     model = exchange.model
@@ -337,57 +306,45 @@ NOT_LOADED = "not loaded"
 """Backend of a model that is loaded on demand."""
 
 
-class InfinityModel(BaseModel):
-    """Model, its queue, and its capabilities."""
-
-    id: str
-    stats: dict[str, float]
-    object: Literal["model"] = "model"
-    owned_by: Literal["infinity"] = "infinity"
-    """Owner, the only value that Infinity's clients accept."""
-    created: int
-    """Unix time in seconds at which the artifact's manifest, or the config of a checkpoint that is
-    not loaded, was written."""
-    backend: str
-    capabilities: list[str]
-    """Capabilities of a loaded model; empty until it is loaded."""
-
-
-class InfinityModels(BaseModel):
-    """All models, the default first."""
-
-    data: list[InfinityModel]
-    object: str = "list"
-
-
+_MODEL = {
+    "id": str,
+    "stats": dict[str, float],
+    "object": "model",
+    "owned_by": ("infinity", "The only value that Infinity's clients accept."),
+    "created": (int, CREATED),
+    "backend": str,
+    "capabilities": ([str], "Capabilities of a loaded model; empty until it is loaded."),
+}
+MODELS_REPLY = named("InfinityModels", {"data": [_MODEL], "object": str})
 models_router = APIRouter(tags=["infinity"])
 
 
-@models_router.get("/models")
-async def models(exchange: ApiExchange) -> InfinityModels:
+@models_router.get("/models", responses=replies(MODELS_REPLY, {}))
+async def models(exchange: ApiExchange) -> JSONResponse:
     """List the loaded models, the default first, their aliases, and models loaded on demand."""
     settings = exchange.service.settings
-    return InfinityModels(
-        data=[
-            _described(name, model, created, of_model(settings, name).max_queue_tokens)
-            for name, model, created in await listed_models(exchange)
-        ]
-    )
+    data = [
+        _described(name, model, created, of_model(settings, name).max_queue_tokens)
+        for name, model, created in await listed_models(exchange)
+    ]
+    return JSONResponse({"data": data, "object": "list"})
 
 
 def _described(
     name: str, model: ServedModel | None, created: int, queue_limit: int
-) -> InfinityModel:
+) -> dict[str, object]:
     """Describe a model; None is one that is not loaded, of which `queue_limit` is configured."""
     queued = sum(model.queued_tokens.values()) if model else 0
     limit = model.settings.max_queue_tokens if model else queue_limit
-    return InfinityModel(
-        id=name,
-        stats={"queue_fraction": queued / limit, "queue_absolute": queued},
-        created=created,
-        backend=model.inference.engines.default.engine.name if model else NOT_LOADED,
-        capabilities=capabilities(model.artifact.manifest.task) if model else [],
-    )
+    return {
+        "id": name,
+        "stats": {"queue_fraction": queued / limit, "queue_absolute": float(queued)},
+        "object": "model",
+        "owned_by": "infinity",
+        "created": created,
+        "backend": model.inference.engines.default.engine.name if model else NOT_LOADED,
+        "capabilities": capabilities(model.artifact.manifest.task) if model else [],
+    }
 
 
 _CAPABILITIES: Mapping[TaskKind, list[str]] = {

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, PlainValidator
+from pydantic import Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from model.numerics.pooling import modes_of
 from model.numerics.quantization import FEATURES_PER_BYTE
@@ -33,11 +33,12 @@ from service.api.drop_in.embedding import (
 )
 from service.api.drop_in.forms import (
     BAD_REQUEST,
+    CREATED,
+    EMBEDDING_ITEM,
     FORMS,
-    EmbeddingItem,
+    NESTED_ERROR,
+    USAGE,
     ListForm,
-    NestedError,
-    TokenUsage,
     VectorForm,
     json_error,
     listed_models,
@@ -46,8 +47,9 @@ from service.api.drop_in.forms import (
 from service.api.messages import MessagesRequest
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.pictures import closed_object, picture, wrong
-from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
+from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
 from service.api.wire.route import ApiExchange, JsonRoute
+from service.api.wire.schemas import named
 from service.errors import (
     NoEmbeddings,
     Overloaded,
@@ -88,10 +90,10 @@ def error_response(error: ServiceError, _: str) -> Response:
     return json_error(error, {"error": body}, {Unprocessable.status: BAD_REQUEST})
 
 
-ERRORS = problems_in_form(NestedError, without={Unprocessable.status}) | {
-    BAD_REQUEST: {"description": "Invalid JSON or invalid input", "model": NestedError},
-    NoEmbeddings.status: {"description": "The model does not embed texts", "model": NestedError},
-    "default": {"description": "Any other error", "model": NestedError},
+ERRORS = problems_in_form(NESTED_ERROR, {Unprocessable.status: BAD_REQUEST})
+ERRORS |= {
+    NoEmbeddings.status: ERRORS[404] | {"description": "The model does not embed texts"},
+    "default": ERRORS[500] | {"description": "Any other error"},
 }
 """Error replies of a route, for the OpenAPI document."""
 
@@ -209,23 +211,21 @@ TokenIdsSetting = Literal["refuse", "model", "cl100k"]
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
 
 
-class EmbeddingsReply(WarnedReply):
-    """Reply of `POST /v1/embeddings`."""
-
-    object: Literal["list"]
-    data: list[EmbeddingItem]
-    model: str
-    usage: TokenUsage
-    system_fingerprint: str = Field(
-        description="Fingerprint of the model, as in the header `x-model-fingerprint`."
-    )
-
-
-@router.post(
-    "/v1/embeddings",
-    response_model=None,
-    responses={200: {"model": EmbeddingsReply}, **ERRORS},
+_FINGERPRINT = "Fingerprint of the model, as in the header `x-model-fingerprint`."
+EMBEDDINGS_REPLY = named(
+    "EmbeddingsReply",
+    {
+        "object": "list",
+        "data": [EMBEDDING_ITEM],
+        "model": str,
+        "usage": USAGE,
+        "system_fingerprint": (str, _FINGERPRINT),
+        **WARNED,
+    },
 )
+
+
+@router.post("/v1/embeddings", responses=replies(EMBEDDINGS_REPLY, ERRORS))
 async def embeddings(body: EmbeddingsRequest, exchange: ApiExchange) -> Response:
     """Return a vector of each text or picture, of unit length unless the request disables it."""
     model, state = exchange.model, exchange.service
@@ -342,48 +342,44 @@ def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:
 models_router = APIRouter(tags=["openai"])
 
 
-class OpenAIModel(BaseModel):
-    """Model that a request can choose."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    """Unix time in seconds at which the artifact's manifest, or the config of a checkpoint that is
-    not loaded, was written."""
-    owned_by: str = "headscope"
-    outputs: tuple[str, ...] | None = None
-    """Names of `outputs` of /encode that the model has; None until it is loaded."""
-    modalities: tuple[Modality, ...] | None = None
-    """Kinds of inputs that the model reads; None until it is loaded."""
+MODEL = named(
+    "OpenAIModel",
+    {
+        "id": str,
+        "object": "model",
+        "created": (int, CREATED),
+        "owned_by": str,
+        "outputs?": ([str], "`outputs` of /encode that the model has; null until it is loaded."),
+        "modalities?": ([Modality], "Kinds of its inputs; null until it is loaded."),
+    },
+)
 
 
-class OpenAIModels(BaseModel):
-    """All models, the default first."""
-
-    object: Literal["list"] = "list"
-    data: list[OpenAIModel]
-
-
-@models_router.get("/v1/models")
-async def models(exchange: ApiExchange) -> OpenAIModels:
+@models_router.get("/v1/models", responses=replies({"object": "list", "data": [MODEL]}, {}))
+async def models(exchange: ApiExchange) -> JSONResponse:
     """List the loaded models, the default first, their aliases, and models loaded on demand."""
-    return OpenAIModels(data=[_described(*item) for item in await listed_models(exchange)])
+    data = [_described(*item) for item in await listed_models(exchange)]
+    return JSONResponse({"object": "list", "data": data})
 
 
-@models_router.get(f"/v1/models/{MODEL_PARAMETER}", responses={404: ERRORS[404]})
-async def model(model: str, exchange: ApiExchange) -> OpenAIModel:
+@models_router.get(f"/v1/models/{MODEL_PARAMETER}", responses=replies(MODEL, {404: ERRORS[404]}))
+async def model(model: str, exchange: ApiExchange) -> JSONResponse:
     """Return a model by its name or alias, which may contain slashes."""
     for item in await listed_models(exchange):
         if item[0] == model:
-            return _described(*item)
+            return JSONResponse(_described(*item))
     raise UnknownModel("unknown model; GET /v1/models lists the served models")
 
 
-def _described(name: str, model: ServedModel | None, created: int) -> OpenAIModel:
-    if model is None:
-        return OpenAIModel(id=name, created=created)
-    outputs = names_of(model.artifact.manifest)
-    return OpenAIModel(id=name, created=created, outputs=outputs, modalities=model.modalities)
+def _described(name: str, model: ServedModel | None, created: int) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "headscope",
+        "outputs": names_of(model.artifact.manifest) if model else None,
+        "modalities": model.modalities if model else None,
+    }
 
 
 ROUTERS = (router, models_router)

@@ -13,7 +13,9 @@ from service.api import cohere, infinity, vllm
 from service.api.drop_in.forms import errors_of_both
 from service.api.tei import scores as tei
 from service.api.tei.texts import ERRORS as TEI_ERRORS
+from service.api.wire.replies import replies
 from service.api.wire.route import ApiExchange, JsonRoute
+from service.api.wire.schemas import any_of
 
 tei_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 cohere_router = APIRouter(route_class=JsonRoute, tags=["cohere"])
@@ -22,11 +24,10 @@ jina_router = APIRouter(route_class=JsonRoute, tags=["jina"])
 
 @tei_router.post(
     "/rerank",
-    response_model=None,
-    responses={
-        200: {"model": list[tei.TeiRank] | infinity.InfinityRerankReply | vllm.VllmRerankReply},
-        **errors_of_both(TEI_ERRORS, infinity.ERRORS),
-    },
+    responses=replies(
+        any_of([tei.RANK], infinity.RERANK_REPLY, vllm.RERANK_REPLY),
+        errors_of_both(TEI_ERRORS, infinity.ERRORS),
+    ),
 )
 async def rerank(
     body: tei.RerankRequest | vllm.VllmRerankRequest | infinity.InfinityRerankRequest,
@@ -45,11 +46,10 @@ async def rerank(
 
 @cohere_router.post(
     "/v2/rerank",
-    response_model=None,
-    responses={
-        200: {"model": cohere.RerankReply | vllm.VllmRerankReply},
-        **errors_of_both(cohere.ERRORS, vllm.ERRORS),
-    },
+    responses=replies(
+        any_of(cohere.RERANK_REPLY, vllm.RERANK_REPLY),
+        errors_of_both(cohere.ERRORS, vllm.ERRORS),
+    ),
 )
 async def rerank_v2(
     body: cohere.CohereRankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
@@ -65,11 +65,10 @@ async def rerank_v2(
 
 @jina_router.post(
     "/v1/rerank",
-    response_model=None,
-    responses={
-        200: {"model": cohere.JinaRerankReply | vllm.VllmRerankReply},
-        **errors_of_both(cohere.JINA_ERRORS, vllm.ERRORS),
-    },
+    responses=replies(
+        any_of(cohere.JINA_RERANK_REPLY, vllm.RERANK_REPLY),
+        errors_of_both(cohere.JINA_ERRORS, vllm.ERRORS),
+    ),
 )
 async def rerank_v1(
     body: cohere.JinaRerankRequest | vllm.VllmRerankRequest, exchange: ApiExchange

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
@@ -28,11 +28,10 @@ from service.api.drop_in.embedding import (
 )
 from service.api.drop_in.forms import (
     FORMS,
+    NESTED_ERROR,
     UNSATISFIABLE,
-    Document,
+    USAGE,
     ListForm,
-    NestedError,
-    TokenUsage,
     json_error,
     usage,
 )
@@ -40,7 +39,7 @@ from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
 from service.api.messages import MessagesRequest, TruncatingRequest
 from service.api.wire.media import JSON
 from service.api.wire.pictures import loaded
-from service.api.wire.replies import WarnedReply, problems_in_form, warning_field
+from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
@@ -50,6 +49,7 @@ from service.api.wire.route import (
     json_reply,
     reserve,
 )
+from service.api.wire.schemas import any_of, named
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
@@ -78,15 +78,18 @@ def error_response(error: ServiceError, _: str) -> Response:
     return json_error(error, {"error": nested}, UNSATISFIABLE)
 
 
-ERRORS = problems_in_form(NestedError, without=UNSATISFIABLE)
+ERRORS = problems_in_form(NESTED_ERROR, UNSATISFIABLE)
 """Error replies of a route, for the OpenAPI document."""
-
-
-class VllmUsage(TokenUsage):
-    """Token counts of a request, in all of OpenAI's fields."""
-
-    completion_tokens: Literal[0] = 0
-    prompt_tokens_details: None = None
+_COUNTS = ("prompt_tokens", "total_tokens", "completion_tokens")
+_ENVELOPE = {
+    "id": str,
+    "object": "list",
+    "created": int,
+    "model": str,
+    "usage": named("VllmUsage", {**dict.fromkeys(_COUNTS, int), "prompt_tokens_details?": None}),
+    **WARNED,
+}
+"""Schema of `envelope`."""
 
 
 def envelope(exchange: ApiExchange, kind: str, model: str, timings: Timings) -> dict[str, object]:
@@ -140,26 +143,11 @@ class PoolingRequest(MessagesRequest):
         return wanted
 
 
-class PoolingItem(BaseModel):
-    """Pooler output of a text, and the text's index in the request."""
-
-    index: int
-    object: Literal["pooling"] = "pooling"
-    data: list[list[float]] | list[float] | str
+_OUTPUT = {"index": int, "object": "pooling", "data": any_of([[float]], [float], str)}
+POOLING_REPLY = named("PoolingReply", {**_ENVELOPE, "data": [_OUTPUT]})
 
 
-class PoolingReply(WarnedReply):
-    """Pooler outputs, in the order of the request."""
-
-    id: str
-    object: Literal["list"] = "list"
-    created: int
-    model: str
-    data: list[PoolingItem]
-    usage: VllmUsage
-
-
-@router.post("/pooling", response_model=None, responses={200: {"model": PoolingReply}, **ERRORS})
+@router.post("/pooling", responses=replies(POOLING_REPLY, ERRORS))
 async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
     """Return a vector or probabilities of each text or of each of its tokens."""
     model, caller = exchange.model, caller_of(exchange)
@@ -317,27 +305,12 @@ def _listed(side: Side) -> list[str]:
     return [side] if isinstance(side, str) else side
 
 
-class Score(BaseModel):
-    """Index of a pair in the request, and its score."""
-
-    index: int
-    object: Literal["score"] = "score"
-    score: float
+_SCORE = {"index": int, "object": "score", "score": float}
+SCORE_REPLY = named("ScoreReply", {**_ENVELOPE, "data": [_SCORE]})
 
 
-class ScoreReply(WarnedReply):
-    """Scores in the order of the request."""
-
-    id: str
-    object: Literal["list"] = "list"
-    created: int
-    model: str
-    data: list[Score]
-    usage: VllmUsage
-
-
-@router.post("/v1/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
-@router.post("/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
+@router.post("/v1/score", responses=replies(SCORE_REPLY, ERRORS))
+@router.post("/score", responses=replies(SCORE_REPLY, ERRORS))
 async def score(body: ScoreRequest, exchange: ApiExchange) -> Response:
     """Score each pair by a cross-encoder, MaxSim, or the cosine of its vectors."""
     model, (pairs, (first, second)) = exchange.model, body.pairs
@@ -383,21 +356,10 @@ class VllmRerankRequest(TruncatingRequest):
         cosines(inference)
 
 
-class VllmRank(BaseModel):
-    """Document, its index in the request, and its score."""
-
-    index: int
-    document: Document
-    relevance_score: float
-
-
-class VllmRerankReply(WarnedReply):
-    """Results, the most relevant document first."""
-
-    id: str
-    model: str
-    usage: TokenUsage
-    results: list[VllmRank]
+_RANK = {"index": int, "document": {"text": str}, "relevance_score": float}
+RERANK_REPLY = named(
+    "VllmRerankReply", {"id": str, "model": str, "usage": USAGE, "results": [_RANK], **WARNED}
+)
 
 
 async def rerank(body: VllmRerankRequest, exchange: ApiExchange) -> Response:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from model.artifact.manifest import MANIFEST
@@ -17,6 +16,7 @@ from service.api.wire.json_pieces import base64_pieces, json_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.replies import Responses, error_reply
 from service.api.wire.route import ApiExchange
+from service.api.wire.schemas import any_of, named
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.timings import Timings
@@ -36,62 +36,47 @@ def json_error(
     return response
 
 
-class ErrorObject(BaseModel):
-    """Message and kind of an error, and the field that caused it, in OpenAI's form."""
-
-    message: str
-    type: str | None = None
-    param: str | None = None
-    code: int | str | None = None
-
-
-class NestedError(BaseModel):
-    """Error in OpenAI's form."""
-
-    error: ErrorObject
+NESTED_FIELDS = {"error": {"message": str, "type?": str, "param?": str, "code?": int | str}}
+"""Message and kind of an error, and the field that caused it, in OpenAI's form."""
+NESTED_ERROR = named("NestedError", NESTED_FIELDS)
 
 
 def errors_of_both(errors: Responses, others: Responses) -> Responses:
-    """Return the documented errors of a path that two dialects share, each with its `model`."""
-    both = {
-        status: {**errors[status], "model": errors[status]["model"] | others[status]["model"]}
-        for status in errors.keys() & others.keys()
-        if "model" in errors[status]
-    }
+    """Return the documented errors of a path that two dialects share, in the form of either."""
+    both = dict[int | str, dict[str, Any]]()
+    for status in errors.keys() & others.keys():
+        forms = [own[status].get("content", {}).get(JSON) for own in (errors, others)]
+        if all(forms):
+            form = any_of(*(one["schema"] for one in forms if one))
+            both[status] = {**errors[status], "content": {JSON: {"schema": form}}}
     return {**others, **errors, **both}
 
 
-class TokenUsage(BaseModel):
-    """Token counts of a request."""
-
-    prompt_tokens: int
-    total_tokens: int
+USAGE = named("TokenUsage", {"prompt_tokens": int, "total_tokens": int})
 
 
 def usage(timings: Timings) -> dict[str, object]:
-    """Return the content of `TokenUsage`."""
+    """Return the content of `USAGE`."""
     return {"prompt_tokens": timings.tokens, "total_tokens": timings.tokens}
 
 
-class EmbeddingItem(BaseModel):
-    """Vector, and the index of its text in the request."""
-
-    object: Literal["embedding"] = "embedding"
-    embedding: list[float] | str
-    index: int
+EMBEDDING_ITEM = named(
+    "EmbeddingItem", {"object": "embedding", "embedding": any_of([float], str), "index": int}
+)
+"""Schema of a vector, and of the index of its text in the request."""
 
 
-class Document(BaseModel):
-    """Document of the request."""
-
-    text: str
+CREATED = (
+    "Unix time in seconds at which the artifact's manifest, or the config of a checkpoint that is "
+    "not loaded, was written."
+)
+"""Description of the last value of `listed_models`."""
 
 
 async def listed_models(exchange: ApiExchange) -> list[tuple[str, ServedModel | None, int]]:
     """Return the names that a request can choose, the default first, with models that are loaded.
 
-    The third value is the Unix time in seconds at which the artifact's manifest, or the config of a
-    checkpoint that is not loaded, was written.
+    The third value is `CREATED`.
     """
     unloaded = await exchange.service.control.on_demand()
     return [

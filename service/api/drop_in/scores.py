@@ -13,6 +13,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import FEWER_TEXTS, ApiExchange, caller_of, check_size, reserve
+from service.api.wire.schemas import named
 from service.engines.contract import Floats
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts, scorer_of
@@ -148,11 +149,7 @@ async def ranked(
     return Ranking(ranker.scores, scorer.scoring == "logit", scorer.timings)
 
 
-class Prediction(BaseModel):
-    """Label and its score."""
-
-    score: float
-    label: str
+PREDICTION = named("Prediction", {"score": float, "label": str})
 
 
 def predictions(logits: Floats, labels: Sequence[str], scores: Floats) -> list[dict[str, object]]:

@@ -11,7 +11,6 @@ import numpy as np
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from service.api.kserve.errors import ERRORS
 from service.api.kserve.inputs import (
     LENGTH_HEADER,
     InferInputs,
@@ -19,7 +18,7 @@ from service.api.kserve.inputs import (
     InferRequest,
     read_request,
 )
-from service.api.kserve.models import MODEL, VERSIONED, model_of_path
+from service.api.kserve.models import ERRORS, MODEL, VERSIONED, model_of_path
 from service.api.kserve.outputs import (
     ATTENTION,
     LAYERED,
@@ -33,7 +32,6 @@ from service.api.kserve.outputs import (
 from service.api.native.attention.maps import FEWER_MAPS, stream_reply
 from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.native.encode_request import EncodeRequest, encode_options
-from service.api.wire.bodies import inlined
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.replies import with_reply_headers
@@ -48,6 +46,7 @@ from service.api.wire.route import (
     name_model,
     reserve,
 )
+from service.api.wire.schemas import documented_body
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.attention.maps import LayerMaps, TextSummary
@@ -152,16 +151,9 @@ def _refuse_set(given: InferParameters, names: Sequence[str], output: str) -> No
             raise Unprocessable(f"parameters.{name} applies to {output}, which is not requested")
 
 
-_BODY: dict[str, object] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            JSON: {"schema": inlined(InferRequest.model_json_schema())},
-            OCTETS: {"schema": {"type": "string", "format": "binary"}},
-        },
-    }
-}
-
+_BINARY = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+_BODY = documented_body(InferRequest, **_BINARY)
+_BODY["requestBody"]["required"] = True
 router = APIRouter(tags=["kserve"])
 
 
@@ -217,7 +209,6 @@ class Answering:
 
 @router.post(
     MODEL + "/infer",
-    response_model=None,
     responses=with_reply_headers(ERRORS),
     openapi_extra=_BODY,
 )

@@ -1,4 +1,4 @@
-"""`GET /v2`, `/v2/health/…` and `/v2/models/{model}`: metadata and readiness.
+"""`GET /v2`, `/v2/health/…` and `/v2/models/{model}`: metadata and readiness; errors.
 
 A model's name may contain slashes, percent-encoded or not, as in
 `sentence-transformers/all-MiniLM-L6-v2`.
@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from fastapi import APIRouter, HTTPException
-from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from service.api.kserve.errors import ERRORS
+from service.api.drop_in.forms import json_error
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
+from service.api.wire.replies import problems_in_form, replies
 from service.api.wire.route import (
     ApiExchange,
     bind_model,
@@ -23,11 +23,26 @@ from service.api.wire.route import (
     chosen_model,
     name_model,
 )
+from service.api.wire.schemas import named
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, ServiceError, UnknownModel
 from service.inference.encoding import EncodeOptions
 from service.models.served import ServedModel
 from service.system.distribution import version
+
+STATUSES = {422: 400, 429: 503}
+"""Native status → status of Triton's HTTP front end: of TRITONSERVER_ERROR_INVALID_ARG for invalid
+requests, of UNAVAILABLE for a full queue."""
+ERRORS = problems_in_form(named("KServeError", {"error": str}), STATUSES)
+"""Error replies of a route, for the OpenAPI document."""
+ERRORS[400]["description"] = "Invalid request, or not ready"
+ERRORS[404]["description"] = "Unknown model or version"
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error: its message."""
+    return json_error(error, {"error": error.detail}, STATUSES)
+
 
 MODEL = f"/v2/models/{MODEL_PARAMETER}"
 VERSIONED = MODEL + "/versions/{version}"
@@ -53,18 +68,14 @@ class NotReady(ServiceError):
     status, title, slug = 400, "Not ready", "not-ready"
 
 
-class ServerMetadata(BaseModel):
-    """Metadata of the service."""
-
-    name: str
-    version: str
-    extensions: list[str]
+_SERVER = {"name": str, "version": str, "extensions": [str]}
 
 
-@router.get("/v2")
-async def server() -> ServerMetadata:
+@router.get("/v2", responses=replies(_SERVER, {}))
+async def server() -> JSONResponse:
     """Return the service's name and version, and the supported protocol extensions."""
-    return ServerMetadata(name="headscope", version=version(), extensions=[*EXTENSIONS])
+    content = {"name": "headscope", "version": version(), "extensions": EXTENSIONS}
+    return JSONResponse(content)
 
 
 @router.get("/v2/health/live", response_class=Response)
@@ -92,22 +103,11 @@ def not_ready_errors() -> Iterator[None]:
         raise NotReady(error.detail) from error
 
 
-class TensorMetadata(BaseModel):
-    """Input or output tensor of a model; −1 in the shape is any size."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-
-
-class ModelMetadata(BaseModel):
-    """Metadata of a model."""
-
-    name: str
-    versions: list[str]
-    platform: str
-    inputs: list[TensorMetadata]
-    outputs: list[TensorMetadata]
+_TENSOR = {"name": str, "datatype": str, "shape": ([int], "−1 is any size.")}
+METADATA = named(
+    "ModelMetadata",
+    {"name": str, "versions": [str], "platform": str, "inputs": [_TENSOR], "outputs": [_TENSOR]},
+)
 
 
 @router.get(
@@ -124,7 +124,7 @@ async def ready(exchange: ApiExchange, model: str) -> Response:
     return _named(Response(), exchange)
 
 
-@router.get(MODEL, response_model=ModelMetadata, responses={404: ERRORS[404]})
+@router.get(MODEL, responses=replies(METADATA, {404: ERRORS[404]}))
 @router.get(VERSIONED, include_in_schema=False)
 async def metadata(exchange: ApiExchange, model: str) -> Response:
     """Return the input and output tensors of a model."""
@@ -132,30 +132,16 @@ async def metadata(exchange: ApiExchange, model: str) -> Response:
         if model.endswith(f"/{ending}"):
             raise HTTPException(status)
     chosen = loaded_model(exchange, model)
-    return _named(JSONResponse(describe(chosen).model_dump()), exchange)
+    return _named(JSONResponse(describe(chosen)), exchange)
 
 
 async def model_of_path(exchange: ApiExchange, name: str) -> ServedModel:
-    """Return the model that a path names, loading it first if it is loaded on demand.
-
-    Raises:
-        InvalidRequest: the path has no name.
-        UnknownModel: the name or the version is unknown.
-        ModelNotLoaded: the model cannot be loaded by the request's deadline.
-
-    """
+    """Return the model that a path names, loading it first if it is loaded on demand."""
     return _noted(exchange, await chosen_model(exchange, _asked(exchange, name)))
 
 
 def loaded_model(exchange: ApiExchange, name: str) -> ServedModel:
-    """Return the model that a path names; a single served model answers to every name.
-
-    Raises:
-        InvalidRequest: the path has no name.
-        UnknownModel: the name or the version is unknown.
-        ModelNotLoaded: the model is not loaded now.
-
-    """
+    """Return the loaded model that a path names; a single served model answers to every name."""
     return _noted(exchange, exchange.service.models.named(_asked(exchange, name)))
 
 
@@ -174,7 +160,7 @@ def _noted(exchange: ApiExchange, model: ServedModel) -> ServedModel:
     return model
 
 
-def describe(model: ServedModel) -> ModelMetadata:
+def describe(model: ServedModel) -> dict[str, object]:
     """Return the metadata of a model."""
     inference, manifest = model.inference, model.inference.manifest
     maps = {field.tensor for field in ATTENTION} if manifest.static else {}
@@ -189,14 +175,14 @@ def describe(model: ServedModel) -> ModelMetadata:
         if name not in maps:
             shape = [-1, *(sizes[axis] for axis in field.axes[field.ragged :])]
             datatype = DATATYPES[field.dtype]
-            outputs.append(TensorMetadata(name=name, datatype=datatype, shape=shape))
-    return ModelMetadata(
-        name=model.name,
-        versions=[model.version],
-        platform=PLATFORMS.get(manifest.runtime, "onnxruntime_onnx"),
-        inputs=[TensorMetadata(name=INPUT, datatype="BYTES", shape=[-1])],
-        outputs=outputs,
-    )
+            outputs.append({"name": name, "datatype": datatype, "shape": shape})
+    return {
+        "name": model.name,
+        "versions": [model.version],
+        "platform": PLATFORMS.get(manifest.runtime, "onnxruntime_onnx"),
+        "inputs": [{"name": INPUT, "datatype": "BYTES", "shape": [-1]}],
+        "outputs": outputs,
+    }
 
 
 def _named(response: Response, exchange: ApiExchange) -> Response:

@@ -10,14 +10,15 @@ from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from service.api.kserve.errors import ERRORS
-from service.api.wire.bodies import documented_body
+from service.api.kserve.models import ERRORS
 from service.api.wire.media import MODEL_PARAMETER
+from service.api.wire.replies import replies
 from service.api.wire.route import ApiExchange, admin_errors, read_admin
+from service.api.wire.schemas import documented_body
 from service.artifacts.repository import Target
-from service.models.control import State, VersionState, versions
+from service.models.control import State, versions
 
 STATES: dict[State, Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]] = {
     "serving": "READY",
@@ -40,15 +41,6 @@ class IndexRequest(BaseModel):
     ready: bool = Field(False, description="List only versions that serve.")
 
 
-class IndexEntry(BaseModel):
-    """Version of a model."""
-
-    name: str
-    version: str
-    state: str
-    reason: str = ""
-
-
 class LoadParameters(BaseModel):
     """Parameters of a load."""
 
@@ -65,12 +57,9 @@ class LoadRequest(BaseModel):
     parameters: LoadParameters = LoadParameters()
 
 
-class UnloadParameters(BaseModel):
+class UnloadParameters(LoadParameters):
     """Parameters of an unload."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    version: str | None = Field(None, min_length=1, max_length=64)
     unload_dependents: bool = False
 
 
@@ -85,16 +74,26 @@ class UnloadRequest(BaseModel):
 _RESPONSES = admin_errors(ERRORS)
 _post = partial(router.post, response_class=Response, responses=_RESPONSES)
 """Decorator of a route whose reply has no body."""
+_ENTRY = {"name": str, "version": str, "state": str, "reason": str}
 
 
-@router.post("/index", responses=_RESPONSES, openapi_extra=documented_body(IndexRequest))
-async def index(exchange: ApiExchange) -> list[IndexEntry]:
+@router.post(
+    "/index", responses=replies([_ENTRY], _RESPONSES), openapi_extra=documented_body(IndexRequest)
+)
+async def index(exchange: ApiExchange) -> JSONResponse:
     """List all versions that the service has or can load; an admin key is needed."""
     asked = await read_admin(exchange, IndexRequest)
     control = exchange.service.control
-    states = versions(control, await control.refresh())
-    entries = [_entry(state) for state in states]
-    return [entry for entry in entries if entry.state == "READY" or not asked.ready]
+    entries = [
+        {
+            "name": own.name,
+            "version": own.version,
+            "state": STATES[own.state],
+            "reason": own.reason or "",
+        }
+        for own in versions(control, await control.refresh())
+    ]
+    return JSONResponse([one for one in entries if one["state"] == "READY" or not asked.ready])
 
 
 @_post(f"/models/{MODEL_PARAMETER}/load", openapi_extra=documented_body(LoadRequest))
@@ -111,12 +110,3 @@ async def unload(exchange: ApiExchange, model: str) -> Response:
     wanted = (await read_admin(exchange, UnloadRequest)).parameters
     exchange.service.control.unload(Target(model, wanted.version))
     return Response()
-
-
-def _entry(state: VersionState) -> IndexEntry:
-    return IndexEntry(
-        name=state.name,
-        version=state.version,
-        state=STATES[state.state],
-        reason=state.reason or "",
-    )

@@ -15,7 +15,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from service.api.native.encode_request import EncodeRequest
-from service.api.native.replies import EncodeReply, documented
+from service.api.native.replies import TEXT, nested, reply
 from service.api.native.texts import (
     Header,
     metadata,
@@ -36,6 +36,7 @@ from service.api.wire.json_pieces import (
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.pictures import Shares, in_order, together
+from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     INLINE_BYTES,
     ApiExchange,
@@ -46,10 +47,12 @@ from service.api.wire.route import (
     reserve,
     wants_safetensors,
 )
+from service.api.wire.schemas import any_of, named
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.outputs.field import TextArrays, joined
+from service.inference.outputs.declared import OUTPUTS
+from service.inference.outputs.field import Field, TextArrays, joined
 from service.inference.plan import Plan
 from service.inference.separate_chunks import SeparateChunks
 from service.inference.timings import Timings
@@ -156,12 +159,36 @@ def encode_safetensors(
     return safetensors_parts(contiguous, metadata(header, texts))
 
 
+def _vector(field: Field) -> object:
+    """Return the form of a field of a text: lists, with hidden states in front, or base64."""
+    form = nested(int if "int" in field.dtype else float, len(field.axes))
+    forms = [form, [form]] if field.layered else [form]
+    return (form if field.fact else any_of(*forms, str)), field.about
+
+
+def _vectors() -> dict[str, object]:
+    """Return the forms of all outputs of a text."""
+    members = dict[str, object]()
+    groups: dict[str, dict[str, object]] = {}
+    for field in (field for output in OUTPUTS.values() for field in output.fields):
+        name, dot, member = field.name.partition(".")
+        if dot:
+            members[f"{name}?"] = groups.setdefault(name, {})
+            groups[name][member] = _vector(field)
+        elif not field.bounds_of:
+            members[f"{name}?"] = _vector(field)
+    return members
+
+
+RESULT = named("EncodeResult", {**TEXT, **_vectors()})
+REPLY = reply(
+    "EncodeReply",
+    {"layers?": ([int], "If the request has `layers`."), "results": [RESULT]},
+)
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
-@router.post(
-    "/encode", response_model=None, responses=documented(EncodeReply), openapi_extra=OPENAPI
-)
+@router.post("/encode", responses=replies(REPLY, PROBLEMS, binary=True), openapi_extra=OPENAPI)
 async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
     """Return contextual embeddings: token vectors, one pooled vector for each text, or both.
 

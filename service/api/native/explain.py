@@ -20,7 +20,7 @@ from model.numerics.pooling import PoolingName
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.native.explain_forms import (
     MATCH_BYTES,
-    ExplainReply,
+    REPLY,
     PairMatches,
     explain_json,
     explain_safetensors,
@@ -28,7 +28,6 @@ from service.api.native.explain_forms import (
     matches_json,
     reply_bytes,
 )
-from service.api.native.replies import documented
 from service.api.native.texts import (
     OBJECTS,
     TEXT,
@@ -39,7 +38,7 @@ from service.api.native.texts import (
 )
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.pictures import element
-from service.api.wire.replies import PROBLEMS
+from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,
@@ -167,8 +166,7 @@ class ExplainRequest(TextRequest):
 
 @router.post(
     "/explain",
-    response_model=None,
-    responses={**documented(ExplainReply), NoEmbeddings.status: _NO_EMBEDDINGS},
+    responses=replies(REPLY, {**PROBLEMS, NoEmbeddings.status: _NO_EMBEDDINGS}, binary=True),
 )
 async def explain(body: ExplainRequest, exchange: ApiExchange) -> Response:
     """Explain the similarity of two texts or pictures by shares, and by the loss without a part."""

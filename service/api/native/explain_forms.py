@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
 
 from model.config.encoder import EncoderConfig
-from service.api.native.replies import Usage
+from service.api.native.replies import TEXT, reply
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.api.wire.json_pieces import json_pieces, safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
-from service.api.wire.replies import WarnedReply
+from service.api.wire.schemas import any_of, named
 from service.inference.explanation.explanation import PairExplanation
 from service.inference.explanation.spans import Block
 from service.inference.explanation.tower import ExplainOptions, Side
@@ -195,96 +194,74 @@ def _spans(pair: PairExplanation) -> list[list[dict[str, object]]] | None:
     return [[asdict(span) for span in spans] for spans in pair.spans]
 
 
-class PairText(BaseModel):
-    """Tokenised text of a pair."""
-
-    tokens: list[str]
-    token_ids: list[int]
-    offsets: list[tuple[int, int]]
-    truncated: bool
-
-
-class TokenMatch(BaseModel):
-    """Match between two texts, a summand of the similarity.
-
-    For late-interaction models, a token of the first text and its best match in the second. For
-    sparse encoders, a word in both vectors, and the token of each text that produced its weight.
-    """
-
-    query: int
-    document: int
-    score: float
-    token_id: int | None = Field(None, description="Word's id, for sparse encoders.")
-
-
-class ExplainSpan(BaseModel):
-    """Word or sentence that is occluded as a whole."""
-
-    start: int = Field(description="Offset in code points.")
-    end: int
-    tokens: list[int] = Field(description="Indices of the span's tokens.")
-
-
-class ExplainBlock(BaseModel):
-    """Patches of a picture that are occluded as a whole."""
-
-    rows: tuple[int, int] = Field(description="First row, and the row after the last.")
-    columns: tuple[int, int]
-    tokens: list[int] = Field(description="Indices of the tokens of the patches.")
-
-
-Spans = list[ExplainSpan] | list[ExplainBlock]
-
-
-class ExplainResult(BaseModel):
-    """Explanation of a pair; fields that are not requested are absent."""
-
-    similarity: float
-    texts: tuple[PairText, PairText]
-    pairs: list[list[float]] | None = Field(None, description="`[S_a][S_b]`, sums to similarity.")
-    completeness_error: float | None = Field(None, description="|sum − similarity|.")
-    occlusion: tuple[list[float | None], list[float | None]] | None = Field(
-        None,
-        description="`[S_a]` and `[S_b]`, or one value for each of `spans`: loss of similarity "
-        "without that token or span; null if not computed.",
-    )
-    spans: tuple[Spans, Spans] | None = Field(
-        None,
-        description="Spans of `occlusion`, unless these are the single tokens of two texts.",
-    )
-    decomposition: list[list[float]] | None = Field(
-        None,
-        description="`[S_a][S_b]` of input tokens, sums to similarity; null if not computed.",
-    )
-    decomposition_error: float | None = Field(None, description="|sum − similarity|.")
-    heads: list[list[float | None]] | None = Field(
-        None,
-        description="`[layers][heads]`: loss of similarity with that head zeroed in both texts; "
-        "null if not computed.",
-    )
-    partial: bool | None = Field(
-        None,
-        description="Whether the deadline passed before occlusion, decomposition and heads were "
-        "complete.",
-    )
-    computed: dict[str, int] | None = Field(
-        None,
-        description="Number of computed values of `occlusion` and `heads`, and of computed "
-        "decompositions (0 or 1).",
-    )
-    agreement: dict[str, float | None] | None = Field(
-        None,
-        description="Spearman correlation of each method's row and column sums with occlusion.",
-    )
-    matches: list[TokenMatch] | None = Field(
-        None, description="Matches of a sparse encoder or a late-interaction model."
-    )
-
-
-class ExplainReply(WarnedReply):
-    """JSON reply of `POST /explain`."""
-
-    model: str
-    backend: str
-    results: list[ExplainResult]
-    usage: Usage
+_MATCH = named(
+    "TokenMatch",
+    {
+        "query": (int, "Token of the first text; for sparse encoders, of its word's weight."),
+        "document": (int, "Its best match in the second text, or the token with the same word."),
+        "score": (float, "Summand of the similarity."),
+        "token_id?": (int, "Word's id, for sparse encoders."),
+    },
+)
+_SPAN = named(
+    "ExplainSpan",
+    {
+        "start": (int, "Offset in code points."),
+        "end": int,
+        "tokens": ([int], "Indices of the span's tokens."),
+    },
+)
+_BLOCK = named(
+    "ExplainBlock",
+    {
+        "rows": ([int, int], "First row, and the row after the last."),
+        "columns": [int, int],
+        "tokens": ([int], "Indices of the tokens of the patches."),
+    },
+)
+_TEXT = {name: form for name, form in TEXT.items() if name != "segment_ids"}
+_SPANS = any_of([_SPAN], [_BLOCK])
+_ERROR = (float, "|sum − similarity|.")
+RESULT = named(
+    "ExplainResult",
+    {
+        "similarity": float,
+        "texts": [_TEXT, _TEXT],
+        "pairs?": ([[float]], "`[S_a][S_b]`, sums to similarity."),
+        "completeness_error?": _ERROR,
+        "occlusion?": (
+            [[float | None], [float | None]],
+            "`[S_a]` and `[S_b]`, or one value for each of `spans`: loss of similarity without "
+            "that token or span; null if not computed.",
+        ),
+        "spans?": (
+            [_SPANS, _SPANS],
+            "Spans of `occlusion`, unless these are the single tokens of two texts.",
+        ),
+        "decomposition?": (
+            [[float]],
+            "`[S_a][S_b]` of input tokens, sums to similarity; null if not computed.",
+        ),
+        "decomposition_error?": _ERROR,
+        "heads?": (
+            [[float | None]],
+            "`[layers][heads]`: loss of similarity with that head zeroed in both texts; null if "
+            "not computed.",
+        ),
+        "partial?": (
+            bool,
+            "Whether the deadline passed before occlusion, decomposition and heads were complete.",
+        ),
+        "computed?": (
+            dict[str, int],
+            "Number of computed values of `occlusion` and `heads`, and of computed decompositions "
+            "(0 or 1).",
+        ),
+        "agreement?": (
+            dict[str, float | None],
+            "Spearman correlation of each method's row and column sums with occlusion.",
+        ),
+        "matches?": ([_MATCH], "Of a sparse encoder or a late-interaction model."),
+    },
+)
+REPLY = reply("ExplainReply", {"results": [RESULT]})

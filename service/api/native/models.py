@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Self
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import JSONResponse
 
-from service.api.wire.bodies import documented_body
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.replies import PROBLEMS
+from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     ApiExchange,
     admin_errors,
@@ -20,9 +19,10 @@ from service.api.wire.route import (
     read_admin,
     require_admin,
 )
+from service.api.wire.schemas import documented_body, named
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
-from service.models.control import ModelControl, VersionState, of_name, versions
+from service.models.control import ModelControl, of_name, versions
 from service.models.running_loads import FAILED
 
 MOST_CHARACTERS = 512
@@ -57,51 +57,57 @@ class ModelUpdate(BaseModel):
         return self
 
 
-class ModelVersion(BaseModel):
-    """State of a version; see `service.models.control`."""
-
-    name: str
-    version: str
-    state: str
-    reason: str | None = None
-    fingerprint: str | None = None
-    requests: int = 0
-    memory_bytes: int | None = None
-    pinned: bool = False
-
-
-class ModelReply(BaseModel):
-    """State of a model or an alias."""
-
-    name: str
-    versions: list[ModelVersion]
-    target: str | None = None
-    loaded: dict[str, Any] | None = None
-
-
+_VERSION = {
+    "name": str,
+    "version": str,
+    "state": str,
+    "reason?": str,
+    "fingerprint?": str,
+    "requests": int,
+    "memory_bytes?": int,
+    "pinned": bool,
+}
+"""Schema of the state of a version; see `service.models.control`."""
+REPLY = named("ModelReply", {"name": str, "versions": [_VERSION], "target?": str, "loaded?": dict})
+"""Schema of the state of a model or an alias."""
 _RESPONSES = admin_errors(PROBLEMS)
 
 
-@router.get(f"/models/{MODEL_PARAMETER}", responses={404: PROBLEMS[404]})
-async def state(exchange: ApiExchange, model: str) -> ModelReply:
+@router.get(f"/models/{MODEL_PARAMETER}", responses=replies(REPLY, {404: PROBLEMS[404]}))
+async def state(exchange: ApiExchange, model: str) -> JSONResponse:
     """Return the state of each version of a model, or the target of an alias.
 
     Only an admin key gets the reason of a failed load, which may show the service's folders.
     """
+    return JSONResponse(await _state(exchange, model))
+
+
+async def _state(exchange: ApiExchange, model: str) -> dict[str, object]:
     control = exchange.service.control
     states = of_name(versions(control, await control.refresh()), model)
     target = control.models.aliases.get(model)
     if not states and target is None:
         raise UnknownModel("there is no such model: POST /v2/repository/index lists all")
-    return ModelReply(
-        name=model,
-        versions=[_version(one, full=is_admin(exchange)) for one in states],
-        target=str(target) if target else None,
-    )
+    found = [asdict(one) for one in states]
+    for one in found:
+        if one["reason"] and not is_admin(exchange):
+            one["reason"] = FAILED
+    named_target = str(target) if target else None
+    return {"name": model, "versions": found, "target": named_target, "loaded": None}
+
+
+def _without_null(content: object) -> object:
+    if isinstance(content, list):
+        return [_without_null(item) for item in content]
+    if not isinstance(content, dict):
+        return content
+    return {name: _without_null(value) for name, value in content.items() if value is not None}
 
 
 @router.put(
-    f"/models/{MODEL_PARAMETER}", responses=_RESPONSES, openapi_extra=documented_body(ModelUpdate)
+    f"/models/{MODEL_PARAMETER}",
+    responses=replies(REPLY, _RESPONSES),
+    openapi_extra=documented_body(ModelUpdate),
 )
 async def load(exchange: ApiExchange, model: str) -> JSONResponse:
     """Load a version and give it to new requests, or set an alias; an admin key is needed.
@@ -113,15 +119,14 @@ async def load(exchange: ApiExchange, model: str) -> JSONResponse:
     if update.target is not None:
         target = Target.parse(update.target)
         set_alias(control, model, target, {one.name for one in await control.refresh()})
-        return JSONResponse((await state(exchange, model)).model_dump(exclude_none=True))
+        return JSONResponse(_without_null(await _state(exchange, model)))
     loaded = await control.load(Target(model, update.version), current=update.current)
-    reply = await state(exchange, model)
-    reply.loaded = {
+    about = {
         "version": loaded.model.version,
         "seconds": round(loaded.seconds, 3),
         "replaced": loaded.replaced,
     }
-    return JSONResponse(reply.model_dump(exclude_none=True))
+    return JSONResponse(_without_null(await _state(exchange, model) | {"loaded": about}))
 
 
 @router.delete(f"/models/{MODEL_PARAMETER}", responses=_RESPONSES)
@@ -162,10 +167,3 @@ def set_alias(control: ModelControl, alias: str, target: Target, names: Collecti
     if models.find(target) is None:
         raise Unprocessable(f"target: {target} is not loaded: load it first")
     control.alias(alias, target)
-
-
-def _version(state: VersionState, *, full: bool) -> ModelVersion:
-    version = ModelVersion(**asdict(state))
-    if version.reason and not full:
-        version.reason = FAILED
-    return version

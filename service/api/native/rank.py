@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+import numpy as np
 import orjson
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
+from model.artifact.sentence import SentenceConfig
 from service.api.drop_in.embedding import known_prompt
 from service.api.drop_in.scores import ScoreWeights
-from service.api.native.rank_replies import RankReply, prompt_fields, rank_content
+from service.api.native.replies import TOKENS, reply
 from service.api.native.texts import (
     TEXT_BYTES,
     TOKEN_BYTES,
@@ -25,7 +29,7 @@ from service.api.native.texts import (
     StrictRequest,
     no_duplicates,
 )
-from service.api.wire.replies import PROBLEMS
+from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,
@@ -34,6 +38,7 @@ from service.api.wire.route import (
     json_reply,
     reserve,
 )
+from service.api.wire.schemas import any_of, named
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
 from service.inference.ranking.choice import (
@@ -43,8 +48,17 @@ from service.inference.ranking.choice import (
     separate_prompts,
     used_prompts,
 )
+from service.inference.ranking.contrast import (
+    ComparedDocument,
+    Word,
+    WordDifference,
+    completeness_error,
+    differences,
+    rank_with,
+)
 from service.inference.ranking.ranker import ExplainKind, Ranker, RankOptions, unseen_of
-from service.inference.tokenization.text import Offset
+from service.inference.ranking.scorers import Method, Scoring
+from service.inference.tokenization.text import Offset, Text
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
@@ -175,10 +189,97 @@ class RankRequest(ModelRequest, StrictRequest):
         )
 
 
+_TEXT = {**TOKENS, "unknown": ([int], "Indices of the tokens that are the unknown token.")}
+_PROMPT = {"name": str, "text": (str | None, "Null if the prompt is a chat template.")}
+_SIDE = any_of(_PROMPT, None)
+_DOCUMENT = named(
+    "RankedDocument",
+    {
+        "index": (int, "Index of the document in the request."),
+        "score": float,
+        "parts?": (dict[str, float], "Dense, sparse and multi-vector score of a hybrid model."),
+        **{f"{name}?": form for name, form in _TEXT.items()},
+        "shares?": (
+            [float | None],
+            "`[D]`: share of each token in the score. Null for special tokens that are not left "
+            "out, and for shares that were not computed before the deadline.",
+        ),
+        "completeness_error?": (
+            float,
+            "|sum of the shares − score|; null if shares are missing.",
+        ),
+        "partial?": (bool, "Whether the deadline passed before all shares were computed."),
+        "computed?": (int, "Number of computed shares."),
+    },
+)
+_WORD = named(
+    "ContrastWord",
+    {
+        "word": (str, "Word of either document, without regard to case."),
+        "shares": (
+            [float | None, float | None],
+            "Share of the word in each score; 0 in a document without it.",
+        ),
+        "difference": (float | None, "First share minus second share."),
+        "spans": (
+            [[[int, int]], [[int, int]]],
+            "Occurrences in each document, in code points.",
+        ),
+    },
+)
+_WITHOUT = [
+    named(
+        "WithoutWord",
+        {
+            "word": str,
+            "score": float | None,
+            "rank": (int | None, "From 1; null if not computed before the deadline."),
+        },
+    )
+]
+_CONTRAST = named(
+    "Contrast",
+    {
+        "documents": ([int, int], "Indices of the documents in the request."),
+        "ranks": [int, int],
+        "difference": (float, "First score minus second score."),
+        "words": ([_WORD], "By falling size of the difference."),
+        "other": (
+            [float, float],
+            "Sum of the shares of all tokens of no word, such as special tokens.",
+        ),
+        "completeness_error": (
+            float | None,
+            "|sum of all differences − difference of the scores|; null if shares are missing.",
+        ),
+        "without": (
+            [_WITHOUT, _WITHOUT],
+            "Ranks without each of the words with the largest shares, the largest first.",
+        ),
+        "partial": bool,
+        "computed": ([int, int], "Number of computed scores without a word."),
+    },
+)
+REPLY = reply(
+    "RankReply",
+    {
+        "scoring": (Scoring, "Name of the score, which the kind of model determines."),
+        "method?": (Method, "Origin of the shares; absent without them."),
+        "prompts": ({"query": _SIDE, "document": _SIDE}, "Null without a prompt."),
+        "query?": (
+            _TEXT,
+            'With `explain` "tokens": tokens of the query; of a cross-encoder, in the pair with '
+            "the first document.",
+        ),
+        "results": ([_DOCUMENT], "The first `top_n` documents."),
+        "contrast?": _CONTRAST,
+    },
+)
+
+
 @router.post(
     "/rank",
-    response_model=None,
-    responses={200: {"model": RankReply}, **PROBLEMS, NoTaskHead.status: _NO_RANKER},
+    responses=replies(REPLY, {**PROBLEMS, NoTaskHead.status: _NO_RANKER}),
 )
 async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
     """Rank documents by their scores with a query, and explain why one is above another."""
@@ -215,3 +316,96 @@ def reply_bytes(ranker: Ranker, prompt_bytes: int) -> int:
     if options.explain == "contrast":
         size += WORD_BYTES * sum(heapq.nlargest(2, lengths)) + 2 * WITHOUT_BYTES * options.top_words
     return size
+
+
+def rank_content(
+    header: Header, ranker: Ranker, prompts: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the JSON reply; fields that were not requested are absent."""
+    scorer = ranker.scorer
+    content: dict[str, object] = {**header.names, "scoring": scorer.scoring}
+    if ranker.explains:
+        content["method"] = scorer.method
+    content["prompts"] = prompts
+    if ranker.options.explain == "tokens":
+        content["query"] = _tokens(scorer.query_text(0))
+    shown = ranker.order[: ranker.shown]
+    content["results"] = [_result(ranker, number) for number in shown]
+    if ranker.contrast:
+        content["contrast"] = _contrast(ranker.scores, ranker.contrast)
+    tokens = scorer.timings.tokens
+    return content | {"usage": {"inputs": len(ranker.inputs), "tokens": tokens}}
+
+
+def prompt_fields(sentence: SentenceConfig, names: Sequence[str | None]) -> dict[str, object]:
+    """Return the prompts of the query and of the documents, by their names."""
+    return {
+        side: name and {"name": name, "text": sentence.prompts.get(name)}
+        for side, name in zip(("query", "document"), names, strict=True)
+    }
+
+
+def _tokens(text: Text) -> dict[str, object]:
+    return {
+        "tokens": text.tokens,
+        "token_ids": text.input_ids.tolist(),
+        "offsets": text.offsets,
+        "truncated": text.truncated,
+        "unknown": np.flatnonzero(text.unknown).tolist(),
+    }
+
+
+def _result(ranker: Ranker, number: int) -> dict[str, object]:
+    score, parts = ranker.documents[number].score, ranker.documents[number].parts
+    fields: dict[str, object] = {"index": number, "score": score}
+    if parts is not None:
+        fields["parts"] = parts
+    explained = ranker.tokens.get(number)
+    if explained is not None:
+        fields |= _tokens(ranker.scorer.document(number)) | {
+            "shares": explained.shares.tolist(),
+            "completeness_error": explained.error(score),
+            "partial": explained.computed < explained.wanted,
+            "computed": explained.computed,
+        }
+    return fields
+
+
+def _contrast(scores: Sequence[float], sides: Sequence[ComparedDocument]) -> dict[str, object]:
+    first, other = sides
+    return {
+        "documents": [side.number for side in sides],
+        "ranks": [rank_with(scores, side.number, side.score) for side in sides],
+        "difference": first.score - other.score,
+        "words": [_word(row) for row in differences(first, other)],
+        "other": [side.rest for side in sides],
+        "completeness_error": completeness_error(first, other),
+        "without": [_without(scores, side) for side in sides],
+        "partial": any(side.computed < side.wanted for side in sides),
+        "computed": [side.computed for side in sides],
+    }
+
+
+def _word(row: WordDifference) -> dict[str, object]:
+    return {
+        "word": row.text,
+        "shares": row.shares,
+        "difference": row.difference,
+        "spans": [_spans(row.first), _spans(row.other)],
+    }
+
+
+def _spans(word: Word | None) -> Sequence[tuple[int, int]]:
+    return word.spans if word else ()
+
+
+def _without(scores: Sequence[float], side: ComparedDocument) -> list[dict[str, object]]:
+    """Return the score and rank without each of the strongest words."""
+    return [
+        {
+            "word": side.words[place].text,
+            "score": score,
+            "rank": None if math.isnan(score) else rank_with(scores, side.number, score),
+        }
+        for place, score in zip(side.strongest, side.without, strict=True)
+    ]

@@ -14,14 +14,42 @@ from starlette.responses import Response
 from model.artifact.manifest import passed_uses, recorded_tolerances
 from model.config.precision import USES
 from model.numerics.comparison import Comparison, Kind, Tolerance
-from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.wire.pictures import loaded
-from service.api.wire.replies import PROBLEMS
+from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest, caller_of
+from service.api.wire.schemas import named
 from service.inference import verification
 from service.inference.tokenization.tokenizer import Options
 
+_NUMBERS = dict.fromkeys(("max_abs_diff", "min_cosine", "atol", "rtol", "cosine_at_least"), float)
+_DIFFERENCE = {**_NUMBERS, "passed": bool}
+"""Difference of a tensor from PyTorch's."""
+_LAYERS = [named("LayerDifference", {**_DIFFERENCE, "layer": int})]
+_HEADS = [named("HeadDifference", {**_DIFFERENCE, "layer": int, "head": int})]
+_TENSOR = named("TensorDifference", _DIFFERENCE)
+_DECODER = {
+    "hidden": _LAYERS,
+    "cross_queries": (_LAYERS, "Query states of cross-attention."),
+    "attention": _HEADS,
+    "cross_attention": _HEADS,
+    "logprobs": _TENSOR,
+}
+"""Differences of a decoder's tensors, with each input as its own target."""
+REPLY = named(
+    "VerifyReply",
+    {
+        "passed": bool,
+        "reference": "torch",
+        "against": "onnx",
+        "inputs": int,
+        "hidden": _LAYERS,
+        "attention": _HEADS,
+        "pooled": _TENSOR,
+        "task?": (_TENSOR, "For models with a task head."),
+        "decoder?": (_DECODER, "For encoder–decoders."),
+    },
+)
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
 
 
@@ -32,7 +60,7 @@ class VerifyRequest(ModelRequest, StrictRequest):
     truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
 
 
-@router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
+@router.post("/verify", responses=replies(REPLY, PROBLEMS))
 async def verify(body: VerifyRequest, exchange: ApiExchange) -> Response:
     """Compare every hidden state, every map and the pooled vector of PyTorch and ONNX.
 

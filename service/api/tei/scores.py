@@ -20,7 +20,7 @@ from starlette.responses import Response
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.drop_in.embedding import check_embedder, check_given
 from service.api.drop_in.scores import (
-    Prediction,
+    PREDICTION,
     ScoreWeights,
     label_bytes,
     predictions,
@@ -31,6 +31,7 @@ from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.tei.vectors import EmbedRequest, EmbedSparseRequest, embed_sparse, embed_texts
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.pictures import element, loaded
+from service.api.wire.replies import replies
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
@@ -41,6 +42,7 @@ from service.api.wire.route import (
     reserve,
     validated,
 )
+from service.api.wire.schemas import any_of, named
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -102,7 +104,7 @@ class SimilarityRequest(LenientRequest):
         check_embedder(inference)
 
 
-@router.post("/similarity", response_model=None, responses={200: {"model": list[float]}, **ERRORS})
+@router.post("/similarity", responses=replies([float], ERRORS))
 async def similarity(body: SimilarityRequest, exchange: ApiExchange) -> Response:
     """Return the cosine, or hybrid score, of each of `sentences` with `source_sentence`."""
     body.check_model(exchange.model.inference)
@@ -155,12 +157,7 @@ class RerankRequest(TeiRequest):
         return check_reranker(inference)
 
 
-class TeiRank(BaseModel):
-    """Index of a text in the request, and its score."""
-
-    index: int
-    score: float
-    text: str | None = None
+RANK = named("TeiRank", {"index": int, "score": float, "text?": str})
 
 
 async def rerank(body: RerankRequest, exchange: ApiExchange) -> Response:
@@ -191,14 +188,9 @@ LOGIT_BYTES = 4
 """Bytes of a token's logit, held until the spans are computed."""
 
 
-class LabelledSpan(BaseModel):
-    """Label of the characters `start` to `end` of a text."""
-
-    score: float
-    label: str
-    start: int
-    end: int
-    text: str
+LABELLED_SPAN = named(
+    "LabelledSpan", {"score": float, "label": str, "start": int, "end": int, "text": str}
+)
 
 
 def single_texts(inputs: Sequence[Input]) -> list[str]:
@@ -333,14 +325,11 @@ class PredictRequest(TeiRequest):
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 
-Predictions = list[Prediction] | list[LabelledSpan]
+_LABELS = any_of([PREDICTION], [LABELLED_SPAN])
 
 
 @tasks_router.post(
-    "/predict",
-    response_model=None,
-    responses={200: {"model": Predictions | list[Predictions]}, **ERRORS},
-    openapi_extra=OPENAPI,
+    "/predict", responses=replies(any_of(_LABELS, [_LABELS]), ERRORS), openapi_extra=OPENAPI
 )
 async def predict(body: PredictRequest, exchange: ApiExchange) -> Response:
     """Classify each input, the largest score first: softmax of several labels, sigmoid of one.
@@ -466,7 +455,7 @@ class RootRequest(ModelRequest):
     )
 
 
-@router.post("/", response_model=None, responses=ERRORS)
+@router.post("/", responses=ERRORS)
 async def root(body: RootRequest, exchange: ApiExchange) -> Response:
     """Dispatch to /rerank, /predict, /embed_sparse or /embed, by the model's task."""
     task = exchange.model.inference.manifest.task

@@ -7,23 +7,17 @@ from collections.abc import Sequence
 from typing import Literal
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
-from service.api.wire.replies import PROBLEMS, error_reply, problems_in_form
+from service.api.wire.replies import error_reply, problems_in_form
 from service.api.wire.route import ApiExchange
+from service.api.wire.schemas import named
 from service.errors import NoTaskHead, ServiceError, Unauthorized
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
-
-
-class TeiError(BaseModel):
-    """Message and kind of an error."""
-
-    error: str
-    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
 
 
 def error_response(error: ServiceError, _: str) -> Response:
@@ -33,10 +27,10 @@ def error_response(error: ServiceError, _: str) -> Response:
     return error_reply(error, content, "application/json")
 
 
-ERRORS = problems_in_form(TeiError, without={Unauthorized.status}) | {
-    NoTaskHead.status: {"description": "The model has no such task head", "model": TeiError},
-    Unauthorized.status: {"description": PROBLEMS[Unauthorized.status]["description"]},
-}
+_ERROR_TYPE = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+ERRORS = problems_in_form(named("TeiError", {"error": str, "error_type": _ERROR_TYPE}))
+ERRORS[NoTaskHead.status] = ERRORS[404] | {"description": "The model has no such task head"}
+del ERRORS[Unauthorized.status]["content"]
 """Error replies of a route, for the OpenAPI document."""
 
 

@@ -19,6 +19,7 @@ from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS
 from service.api.tei.vectors import SPARSE_KINDS
 from service.api.wire.media import JSON, Part, is_known
+from service.api.wire.replies import replies
 from service.api.wire.route import (
     CHARACTER_BYTES,
     ApiExchange,
@@ -33,6 +34,7 @@ from service.api.wire.route import (
     name_model,
     reserve,
 )
+from service.api.wire.schemas import named
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tasks.task_heads import required_task
@@ -95,19 +97,19 @@ class DecodeRequest(LenientRequest):
     skip_special_tokens: bool = Field(True, description="Whether to omit special tokens.")
 
 
-class SimpleToken(BaseModel):
-    """Token; special tokens have no position in the text."""
-
-    id: int
-    text: str
-    special: bool
-    start: int | None = Field(description="Offset in bytes of UTF-8.")
-    stop: int | None
-
-
-@router.post(
-    "/tokenize", response_model=None, responses={200: {"model": list[list[SimpleToken]]}, **ERRORS}
+TOKEN = named(
+    "SimpleToken",
+    {
+        "id": int,
+        "text": str,
+        "special": bool,
+        "start": (int | None, "Offset in bytes of UTF-8; null for special tokens."),
+        "stop": int | None,
+    },
 )
+
+
+@router.post("/tokenize", responses=replies([[TOKEN]], ERRORS))
 async def tokenize(body: TokenizeRequest, exchange: ApiExchange) -> Response:
     """Return the tokens of each text after its prompt, without a limit of length."""
     check_given(body.inputs, "inputs")
@@ -146,7 +148,7 @@ def _pieces_json(text: TextTokens, opening: bytes) -> bytes:
     return b"".join([opening, *parts[1:], b"]"])
 
 
-@router.post("/decode", response_model=None, responses={200: {"model": list[str]}, **ERRORS})
+@router.post("/decode", responses=replies([str], ERRORS))
 async def decode(body: DecodeRequest, exchange: ApiExchange) -> Response:
     """Return the text of each list of token ids."""
     check_given(body.ids, "ids")
@@ -185,15 +187,10 @@ class VocabularyQuery(BaseModel):
     )
 
 
-@tasks_router.get(
-    "/vocabulary",
-    response_model=None,
-    responses={
-        200: {"model": list[str | None]},
-        304: {"description": "The client's copy is current, by the ETag in `if-none-match`"},
-        **ERRORS,
-    },
-)
+_CURRENT = {"description": "The client's copy is current, by the ETag in `if-none-match`"}
+
+
+@tasks_router.get("/vocabulary", responses=replies([str | None], {304: _CURRENT, **ERRORS}))
 async def vocabulary(
     query: Annotated[VocabularyQuery, Query()], request: Request, exchange: ApiExchange
 ) -> Response:

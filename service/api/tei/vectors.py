@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import Embedding, TextsOrIds, check_embedder, check_given, embed
 from service.api.drop_in.forms import ListForm
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
+from service.api.wire.replies import replies
 from service.api.wire.route import (
     FEWER_TEXTS,
     ApiExchange,
@@ -22,6 +23,7 @@ from service.api.wire.route import (
     json_reply,
     reserve,
 )
+from service.api.wire.schemas import named
 from service.inference.bm42 import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
@@ -68,7 +70,7 @@ class EmbedRequest(EmbedAllRequest):
     )
 
 
-@router.post("/embed", response_model=None, responses={200: {"model": list[list[float]]}, **ERRORS})
+@router.post("/embed", responses=replies([[float]], ERRORS))
 async def embed_texts(body: EmbedRequest, exchange: ApiExchange) -> Response:
     """Return a list with a vector of each text, also for a single text."""
     options = body.reading(exchange)
@@ -76,11 +78,7 @@ async def embed_texts(body: EmbedRequest, exchange: ApiExchange) -> Response:
     return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
 
 
-@router.post(
-    "/embed_all",
-    response_model=None,
-    responses={200: {"model": list[list[list[float]]]}, **ERRORS},
-)
+@router.post("/embed_all", responses=replies([[[float]]], ERRORS))
 async def embed_tokens(body: EmbedAllRequest, exchange: ApiExchange) -> Response:
     """Return the last hidden state of each token of each text, including special tokens."""
     wanted = Embedding(body.inputs, body.reading(exchange), tokens=True)
@@ -112,18 +110,12 @@ class EmbedSparseRequest(InputsRequest):
             check_word_pieces(inference)
 
 
-class SparseValue(BaseModel):
-    """Token id or hash of a stem, and its weight."""
-
-    index: int
-    value: float
-
-
-@tasks_router.post(
-    "/embed_sparse",
-    response_model=None,
-    responses={200: {"model": list[list[SparseValue]]}, **ERRORS},
+SPARSE_VALUE = named(
+    "SparseValue", {"index": (int, "Token id, or hash of a stem."), "value": float}
 )
+
+
+@tasks_router.post("/embed_sparse", responses=replies([[SPARSE_VALUE]], ERRORS))
 async def embed_sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Response:
     """Return a sparse vector of each text, with ascending indices."""
     vectors, timings = await (_sparse if body.method is None else _bm42)(body, exchange)

@@ -18,11 +18,10 @@ import logging
 import re
 from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import orjson
-from pydantic import BaseModel
 
 from service.api.wire.media import FORM, IMAGE, JSON
 from service.api.wire.replies import field_name
@@ -138,29 +137,6 @@ def count_values(body: bytes) -> int:
         if count > MAX_VALUES:
             break
     return count
-
-
-def documented_body(schema: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI document of a JSON body that a route reads itself."""
-    return {"requestBody": {"content": {JSON: {"schema": inlined(schema.model_json_schema())}}}}
-
-
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace each reference in a JSON schema with its definition, so that it can be embedded."""
-    definitions = schema.get("$defs", {})
-
-    def walk(node: Any) -> Any:
-        if isinstance(node, list):
-            return [walk(item) for item in node]
-        if not isinstance(node, dict):
-            return node
-        kept = {name: walk(value) for name, value in node.items() if name not in ("$defs", "$ref")}
-        if "$ref" in node:
-            return walk(definitions[node["$ref"].rpartition("/")[2]]) | kept
-        return kept
-
-    result: dict[str, Any] = walk(schema)
-    return result
 
 
 HARMLESS: Mapping[str, tuple[object, ...]] = {

@@ -6,36 +6,26 @@ The native format of errors is `application/problem+json` (RFC 9457), without da
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from service.api.wire.media import JSON, SAFETENSORS
+from service.api.wire.schemas import Schema, named, schema
 from service.errors import ServiceError, Unauthorized
 from service.inference.fingerprint import FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
 from service.inference.timings import HEADERS, MEANINGS, Warnings
 
-
-class WarningCounts(BaseModel):
-    """Number of texts with each warning; zero counts are absent."""
-
-    truncated: int | None = Field(None, description="Truncated texts.")
-    prompt_missing: int | None = Field(
-        None, description="Texts without a prompt, if the model has prompts but no default prompt."
+_COUNTS = {f"{name}?": (int, f"Texts that were {meaning}.") for name, meaning in MEANINGS.items()}
+WARNED = {
+    "warnings?": (
+        named("WarningCounts", _COUNTS),
+        "Counts of warnings, as in the headers; absent without warnings.",
     )
-    unknown_tokens: int | None = Field(
-        None, description="Texts in which over a tenth of the tokens are the unknown token."
-    )
-
-
-class WarnedReply(BaseModel):
-    """Reply with a field for warnings."""
-
-    warnings: WarningCounts | None = Field(
-        None, description="Counts of warnings, as in the headers; absent without warnings."
-    )
+}
+"""Schema of `warning_field`."""
 
 
 def warning_field(warnings: Warnings) -> dict[str, object]:
@@ -64,11 +54,20 @@ REPLY_HEADERS = {
 }
 
 
+def replies(form: object, errors: Responses, *, binary: bool = False) -> Responses:
+    """Return the replies of a route, of which the good one has this form in JSON."""
+    content = {JSON: {"schema": schema(form)}}
+    if binary:
+        content[SAFETENSORS] = {"schema": Schema({"type": "string", "format": "binary"})}
+    return {200: {"content": content}, **errors}
+
+
 def with_reply_headers(responses: Responses) -> Responses:
     """Return the documented responses of a route with `REPLY_HEADERS` at status 200."""
     return {**responses, 200: {"headers": REPLY_HEADERS, **responses.get(200, {})}}
 
 
+PROBLEM = "application/problem+json"
 CHALLENGES = ('Bearer realm="headscope"', 'Basic realm="headscope", charset="UTF-8"')
 """Challenges of `www-authenticate`, for programs and for browsers. Each is a header of its own,
 since Chromium reads only the first challenge of a header."""
@@ -77,20 +76,13 @@ MAX_DETAIL_CHARACTERS = 1000
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}|[0-9]{1,9}")
 
 
-class Problem(BaseModel):
-    """Error (RFC 9457), with the members that text-embeddings-inference's clients read."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    error: str
-    error_type: str
-    retryable: bool
-    request_id: str
-
-
-_PROBLEM = {"application/problem+json": {"schema": Problem.model_json_schema()}}
+_PROBLEM_FORM = {
+    **dict.fromkeys(("type", "title", "detail", "error", "error_type", "request_id"), str),
+    "status": int,
+    "retryable": bool,
+}
+"""Error of RFC 9457, with the members that text-embeddings-inference's clients read."""
+_PROBLEM = {PROBLEM: {"schema": named("Problem", _PROBLEM_FORM)}}
 PROBLEMS: Responses = {
     status: {"description": description, "content": _PROBLEM}
     for status, description in {
@@ -114,13 +106,18 @@ PROBLEMS: Responses = {
 """Error replies of a route, for the OpenAPI document."""
 
 
-def problems_in_form(model: type[BaseModel], without: Container[int] = ()) -> Responses:
-    """Return the error replies of a route in a dialect's form, for the OpenAPI document."""
-    return {
-        status: {"description": problem["description"], "model": model}
-        for status, problem in PROBLEMS.items()
-        if status not in without
-    }
+def problems_in_form(form: Schema, statuses: Mapping[int, int] | None = None) -> Responses:
+    """Return the error replies of a route in a dialect's form, for the OpenAPI document.
+
+    `statuses` are the dialect's by the native ones, where they differ.
+    """
+    found: Responses = {}
+    for native, problem in PROBLEMS.items():
+        status, content = (statuses or {}).get(int(native), native), {JSON: {"schema": form}}
+        about = [found[status]["description"]] if status in found else []
+        about.append(problem["description"])
+        found[status] = {"description": "; or ".join(about), "content": content}
+    return found
 
 
 def problem_response(error: ServiceError, request_id: str) -> Response:
@@ -135,7 +132,7 @@ def problem_response(error: ServiceError, request_id: str) -> Response:
         "retryable": error.retryable,
         "request_id": request_id,
     }
-    return error_reply(error, orjson.dumps(problem), "application/problem+json")
+    return error_reply(error, orjson.dumps(problem), PROBLEM)
 
 
 def error_reply(error: ServiceError, body: bytes, media_type: str) -> Response:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from fastapi import APIRouter
-from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from model.artifact.signature import MapKind
@@ -17,11 +16,11 @@ from service.api.native.attention.selection import (
     check_tower,
 )
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer, json_bytes
-from service.api.native.replies import Schema, TextResult, Usage, documented, members, nested
+from service.api.native.replies import TEXT, TOKENS, nested, reply
 from service.api.native.texts import Header, text_bytes, with_pictures
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import Part, Unwritten
-from service.api.wire.replies import WarnedReply
+from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,
@@ -31,6 +30,7 @@ from service.api.wire.route import (
     reserve,
     wants_safetensors,
 )
+from service.api.wire.schemas import any_of, named
 from service.errors import Unprocessable
 from service.inference.attention.maps import PREFIXES, STATISTICS_OF, LayerMaps
 from service.inference.attention.selection import NO_MAPS, AttentionSelection
@@ -40,64 +40,60 @@ _SIZES: Mapping[MapKind, str] = {"encoder": "[S][S]", "decoder": "[T][T]", "cros
 """Sizes of maps of S tokens of the text and T of its target."""
 
 
-def add_fields(schema: Schema) -> None:
-    """Add the fields of maps and targets to the schema of a text's result."""
-    rows, enlarged, places = nested("number", 4), nested("number", 5), nested("integer", 1)
-    largest = members({"indices": nested("integer", 4), "values": rows})
-    bins = members(dict.fromkeys(("queries", "keys"), nested("integer", 2)))
-    fields: dict[str, tuple[Schema, str]] = {}
-    for kind, prefix in PREFIXES.items():
-        size = f"`[layers][heads]{_SIZES[kind]}`"
-        pixels = "with `enlarge` `[layers][heads][queries][height][width]`"
-        maps = {"anyOf": [rows, enlarged, largest]}
-        about = f"{size}, over keys; {pixels}; with `top_k` the largest weights of each query."
-        fields[f"{prefix}attention"] = maps, about
-        about = f"{size}, norm of each key's contribution to each query; {pixels}."
-        fields[f"{prefix}norms"] = {"anyOf": [rows, enlarged]}, about
-        statistics = members(dict.fromkeys(STATISTICS_OF[kind], nested("number", 2)))
-        fields[f"{prefix}stats"] = statistics, "`[layers][heads]` by name, means over queries."
-        fields[f"{prefix}queries"] = places, "Requested rows of the maps."
-        fields[f"{prefix}keys"] = places, "Requested columns of the maps."
-        fields[f"{prefix}bins"] = bins, "With `max_size`: tokens of each row and column."
-    shift = "Change of the target tokens' mean log-probability by the ablation."
-    fields |= {
-        "rollout": (nested("number", 2), "`[S][S]`."),
-        "norm_rollout": (nested("number", 2), "`[S][S]`."),
-        "pooled_shift": (
-            nested("number", 0),
+_ROWS, _ENLARGED = nested(float, 4), nested(float, 5)
+_MAPS = any_of(_ROWS, _ENLARGED, {"indices": nested(int, 4), "values": _ROWS})
+
+
+def _maps_of(kind: MapKind, prefix: str) -> dict[str, object]:
+    """Return the fields of a kind of maps of a text, each of which may be absent."""
+    size = f"`[layers][heads]{_SIZES[kind]}`"
+    pixels = "with `enlarge` `[layers][heads][queries][height][width]`"
+    fields: dict[str, object] = {
+        "attention": (
+            _MAPS,
+            f"{size}, over keys; {pixels}; with `top_k` the largest weights of each query.",
+        ),
+        "norms": (
+            any_of(_ROWS, _ENLARGED),
+            f"{size}, norm of each key's contribution to each query; {pixels}.",
+        ),
+        "stats": (
+            {name: [[float]] for name in STATISTICS_OF[kind]},
+            "`[layers][heads]` by name, means over queries.",
+        ),
+        "queries": ([int], "Requested rows of the maps."),
+        "keys": ([int], "Requested columns of the maps."),
+        "bins": (
+            {"queries?": [[int]], "keys?": [[int]]},
+            "With `max_size`: tokens of each row and column.",
+        ),
+    }
+    return {f"{prefix}{name}?": field for name, field in fields.items()}
+
+
+RESULT = named(
+    "AttentionResult",
+    {
+        **TEXT,
+        **{name: form for kind in PREFIXES.items() for name, form in _maps_of(*kind).items()},
+        "rollout?": ([[float]], "`[S][S]`."),
+        "norm_rollout?": ([[float]], "`[S][S]`."),
+        "pooled_shift?": (
+            float,
             "1 − cosine of the pooled vectors with and without the ablation.",
         ),
-        "target_logprob_shift": (nested("number", 0), shift),
-        "target_logprobs": (nested("number", 1), "`[T]`."),
-        "target_tokens": (nested("string", 1), "Tokens of the labels."),
-        "target_token_ids": (nested("integer", 1), "Ids of the labels."),
-        "target_offsets": (nested("integer", 2), "Start and end of each label in code points."),
-        "target_truncated": (nested("boolean", 0), "Whether the target was truncated."),
-    }
-    schema["properties"] |= {
-        name: {**own, "description": about} for name, (own, about) in fields.items()
-    }
-
-
-class AttentionResult(TextResult):
-    """Attention of a text; fields that are not requested are absent."""
-
-    model_config = ConfigDict(json_schema_extra=add_fields)
-
-
-class AttentionReply(WarnedReply):
-    """JSON reply of `POST /attention`."""
-
-    model: str
-    backend: str
-    layers: list[int]
-    heads: list[int]
-    decoder_layers: list[int] | None = Field(None, description="With targets.")
-    decoder_heads: list[int] | None = Field(None, description="With targets.")
-    results: list[AttentionResult]
-    usage: Usage
-
-
+        "target_logprob_shift?": (
+            float,
+            "Change of the target tokens' mean log-probability by the ablation.",
+        ),
+        "target_logprobs?": ([float], "`[T]`."),
+        **{f"target_{name}?": (form, "Of the labels.") for name, form in TOKENS.items()},
+    },
+)
+_OF_DECODER = dict.fromkeys(("decoder_layers?", "decoder_heads?"), ([int], "With targets."))
+REPLY = reply(
+    "AttentionReply", {"layers": [int], "heads": [int], **_OF_DECODER, "results": [RESULT]}
+)
 WHOLE_BYTES = 2**20
 """Maximum bytes of a reply that is complete before it is sent; larger replies are streamed."""
 STREAM_BYTES = 4 * GROUP_BYTES
@@ -109,9 +105,7 @@ FEWER_PIXELS = "ask for fewer pictures, queries, layers or heads, or leave `enla
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
-@router.post(
-    "/attention", response_model=None, responses=documented(AttentionReply), openapi_extra=OPENAPI
-)
+@router.post("/attention", responses=replies(REPLY, PROBLEMS, binary=True), openapi_extra=OPENAPI)
 async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     """Return the attention weights of the requested heads and layers."""
     binary, caller = wants_safetensors(exchange), caller_of(exchange)

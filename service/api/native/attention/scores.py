@@ -14,7 +14,7 @@ from model.config.encoder import EncoderConfig
 from model.runtimes.capabilities import HeadScoring
 from service.api.native.attention.selection import Places, check_places, token_numbers
 from service.api.native.indices import Ablate, EncoderHead, ablated_heads, selected_index
-from service.api.native.replies import TextResult, Usage
+from service.api.native.replies import TEXT, reply
 from service.api.native.texts import (
     TextRequest,
     reply_pieces,
@@ -23,7 +23,7 @@ from service.api.native.texts import (
     with_pictures,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT
-from service.api.wire.replies import PROBLEMS, WarnedReply, warning_field
+from service.api.wire.replies import PROBLEMS, replies, warning_field
 from service.api.wire.route import (
     ApiExchange,
     JsonRoute,
@@ -31,6 +31,7 @@ from service.api.wire.route import (
     caller_of,
     reserve,
 )
+from service.api.wire.schemas import named
 from service.engines.contract import Floats, MapsTask, Output, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.attention.map_parts import MapPart, places, taken
@@ -61,37 +62,29 @@ class HeadScoresRequest(TextRequest):
     )
 
 
-class HeadScoresResult(TextResult):
-    """Queries, keys and scores of the head in one text."""
-
-    queries: list[int] | None = Field(None, description="Requested queries, non-negative.")
-    keys: list[int] | None = Field(None, description="Requested keys, non-negative.")
-    query_vectors: list[list[float]] = Field(description="`[Q][p]`, as they enter the score.")
-    key_vectors: list[list[float]] = Field(description="`[K][p]`, as they enter the score.")
-    scores: list[list[float]] = Field(description="`[Q][K]`, before normalisation.")
-    weights: list[list[float]] = Field(description="`[Q][K]`; a row over all keys sums to 1.")
-
-
-class HeadScoresReply(WarnedReply):
-    """Reply of `POST /attention/scores`."""
-
-    model: str
-    backend: str
-    layer: int
-    head: int
-    scale: float | None = Field(
-        description="Factor of the score: Σ_i q_i · k_i · scale, plus the bias of relative "
-        "positions; null if the score is not a sum of products."
-    )
-    results: list[HeadScoresResult]
-    usage: Usage
-
-
-@router.post(
-    "/attention/scores",
-    response_model=None,
-    responses={200: {"model": HeadScoresReply}, **PROBLEMS},
+RESULT = named(
+    "HeadScoresResult",
+    {
+        **TEXT,
+        "queries?": ([int], "Requested queries, non-negative."),
+        "keys?": ([int], "Requested keys, non-negative."),
+        "query_vectors": ([[float]], "`[Q][p]`, as they enter the score."),
+        "key_vectors": ([[float]], "`[K][p]`, as they enter the score."),
+        "scores": ([[float]], "`[Q][K]`, before normalisation."),
+        "weights": ([[float]], "`[Q][K]`; a row over all keys sums to 1."),
+    },
 )
+_SCALE = (
+    "Factor of the score: Σ_i q_i · k_i · scale, plus the bias of relative positions; null if the "
+    "score is not a sum of products."
+)
+REPLY = reply(
+    "HeadScoresReply",
+    {"layer": int, "head": int, "scale": (float | None, _SCALE), "results": [RESULT]},
+)
+
+
+@router.post("/attention/scores", responses=replies(REPLY, PROBLEMS))
 async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Response:
     """Return the queries, keys, scores and weights of one head."""
     body = await with_pictures(body, exchange)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from model.artifact.manifest import Artifact
-from service.api.kserve.errors import ERRORS, STATUSES, error_response
 from service.api.kserve.inputs import (
     InferParameters,
     InferRequest,
@@ -25,8 +24,8 @@ from service.api.kserve.inputs import (
     json_length,
     texts_of,
 )
+from service.api.kserve.models import ERRORS, STATUSES, error_response
 from service.api.kserve.outputs import TENSORS
-from service.api.wire.bodies import inlined
 from service.api.wire.replies import PROBLEMS
 from service.errors import (
     EngineUnavailable,
@@ -209,24 +208,6 @@ def test_an_outputs_own_form_counts_first() -> None:
     body = in_json(["a"], [1], outputs=outputs, parameters={"binary_data_output": True})
     assert InferRequest.model_validate(body).wanted == {"tokens": False, "pooled": True}
     assert InferRequest.model_validate(in_json(["a"], [1])).wanted == {"pooled": False}
-
-
-def test_a_schema_without_references_takes_the_same() -> None:
-    """JSON Schema's own validator, over both forms."""
-    whole = InferRequest.model_json_schema()
-    flat = inlined(whole)
-    assert "$ref" in str(whole)
-    assert "$ref" not in str(flat)
-    text = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"]}
-    for taken, body in (
-        (True, {"inputs": [text]}),
-        (True, {"inputs": [text], "outputs": [{"name": "attention"}], "parameters": {"layer": 0}}),
-        (False, {"inputs": [text], "parameters": {"dimensions": 0}}),
-        (False, {"inputs": [text | {"parameters": {"unknown": 1}}]}),
-        (False, {"inputs": [text], "outputs": [{"name": "unknown"}]}),
-    ):
-        for schema in (whole, flat):
-            assert jsonschema_rs.is_valid(schema, body) == taken, body
 
 
 quick = settings(max_examples=60, deadline=None)

@@ -17,8 +17,8 @@ from scipy.stats import spearmanr
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.native.explain_forms import ExplainReply
 from service.api.wire.media import SAFETENSORS
+from tests.service.documented import check_documented
 from tests.service.harness import assert_problem, serving
 from tests.service.pictures import element, picture
 from tests.tower_oracle import Side, attributions
@@ -71,7 +71,7 @@ async def client(
 async def asked(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
     reply = await client.post("/explain", json=body)
     assert reply.status_code == 200, reply.text
-    ExplainReply.model_validate(reply.json())
+    check_documented("ExplainReply", reply.json())
     results: list[dict[str, Any]] = reply.json()["results"]
     return results
 

@@ -9,13 +9,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jsonschema_rs
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from model.artifact.signature import MapKind
-from service.api.native.attention.maps import AttentionReply
 from service.api.native.attention.maps import written as written_parts
 from service.api.native.attention.writers import (
     BinaryWriter,
@@ -27,6 +25,7 @@ from service.api.native.attention.writers import (
 )
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import json_pieces
+from service.api.wire.schemas import NAMED
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import MapPart
 from service.inference.attention.selection import (
@@ -50,6 +49,7 @@ from tests.service.api.native.attention.test_writers import (
     same,
     softmax,
 )
+from tests.service.documented import check_documented
 from tests.service.harness import batching, body_of, tokenized
 from tests.service.with_targets import PREFIXES, TextWithTarget, assert_target_result
 
@@ -282,7 +282,6 @@ def test_both_forms_hold_what_was_computed(asked: AttentionSelection) -> None:
 
 def test_replies_have_the_documented_fields() -> None:
     part = MapPart(queries=(0,), keys=(0,), max_size=1)
-    schema = AttentionReply.model_json_schema()
     sent: set[str] = set()
     for selection in selections():
         rollouts = {"norm_rollout"} if "rollout" in selection.include else set()
@@ -293,8 +292,8 @@ def test_replies_have_the_documented_fields() -> None:
         )
         body = written(asked, binary=False)
         content = json.loads(body)
-        jsonschema_rs.validate(schema, content | {"heads": []})
+        check_documented("AttentionReply", content | {"heads": []})
         sent.update(*content["results"])
     of_pictures = {"grid", "size", "crop", "tower"}
-    documented = schema["$defs"]["AttentionResult"]["properties"].keys()
+    documented = NAMED["AttentionResult"]["properties"].keys()
     assert sent == documented - of_pictures

@@ -16,11 +16,11 @@ from safetensors.numpy import load
 from transformers import AutoImageProcessor, CLIPModel, Dinov2WithRegistersModel
 
 from model.artifact.manifest import Artifact
-from service.api.native.attention.maps import AttentionReply, AttentionResult
 from service.api.wire.media import SAFETENSORS
 from service.engines.onnx import OnnxEngine
 from tests.model.encoder_decoders import Pair, transformers_says
 from tests.service import plain
+from tests.service.documented import check_documented
 from tests.service.harness import assert_problem, serving
 from tests.service.pictures import element, picture
 
@@ -142,7 +142,7 @@ async def test_parts_are_of_each_kind(
     tensors = load(binary.content)
     for i, found in enumerate(every):
         wanted = expected_of(translator[0], found)
-        assert found.keys() <= AttentionResult.model_json_schema()["properties"].keys()
+        check_documented("AttentionResult", found)
         source, target = len(found["tokens"]), len(found["target_tokens"])
         kinds = (
             ("", np.stack(wanted.encoder_maps), source, source),
@@ -227,7 +227,7 @@ def maps(picture_checkpoint: Path) -> Any:
 async def asked(picture_client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     reply = await picture_client.post("/attention", json={"inputs": INPUT} | body)
     assert reply.status_code == 200, reply.text
-    AttentionReply.model_validate(reply.json())
+    check_documented("AttentionReply", reply.json())
     (result,) = reply.json()["results"]
     found: dict[str, Any] = result
     return found

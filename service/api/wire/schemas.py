@@ -1,0 +1,103 @@
+"""Schemas of replies for the OpenAPI document, written as Python values.
+
+`str` is a text, `[str]` a list of texts, `[int, int]` a list of exactly two integers, `"list"` this
+text alone, `{"id": int}` an object, and `(int, "Unix time.")` an integer with a description. A
+member `id?` may be null or absent.
+"""
+
+from __future__ import annotations
+
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+from service.api.wire.media import JSON
+
+_KINDS = {
+    str: "string", int: "integer", float: "number", bool: "boolean", None: "null",
+    NoneType: "null", dict: "object",
+}  # fmt: skip
+
+
+class Schema(dict[str, Any]):
+    """JSON schema, in contrast to a form of which one is made."""
+
+
+NAMED: dict[str, Schema] = {}
+"""Schemas of replies that the document lists by name."""
+BODIES: list[type[BaseModel]] = []
+"""Models of bodies that routes read themselves, whose schemas the document alone needs."""
+_REFERENCE = "#/components/schemas/{model}"
+
+
+def named(name: str, form: object) -> Schema:
+    """Return a reference to the schema of a form, which the document lists by name."""
+    if name in NAMED:
+        raise ValueError(f"two schemas are named {name}")
+    NAMED[name] = Schema({"title": name, **schema(form)})
+    return Schema({"$ref": _REFERENCE.format(model=name)})
+
+
+def documented_body(model: type[BaseModel], **others: object) -> dict[str, Any]:
+    """Return the OpenAPI document of a JSON body that a route reads itself; also in `others`."""
+    BODIES.append(model)
+    content = {JSON: {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}, **others}
+    return {"requestBody": {"content": content}}
+
+
+def all_named() -> dict[str, Any]:
+    """Return all named schemas, also of the models of `documented_body`."""
+    found = dict[str, Any](NAMED)
+    for model in BODIES:
+        built = model.model_json_schema(ref_template=_REFERENCE)
+        found |= built.pop("$defs", {})
+        found[model.__name__] = built
+    return found
+
+
+def schema(form: object) -> Schema:
+    """Return the JSON schema of a form; see the module."""
+    if isinstance(form, Schema):
+        return form
+    match form:
+        case tuple((described, about)):
+            made = {**schema(described), "description": about}
+        case str():
+            made = {"type": "string", "const": form}
+        case [items]:
+            made = {"type": "array", "items": schema(items)}
+        case list():
+            bounds = {"minItems": len(form), "maxItems": len(form)}
+            made = {"type": "array", "prefixItems": [*map(schema, form)], **bounds}
+        case dict():
+            made = _object(form)
+        case _:
+            made = _of_type(form)
+    return Schema(made)
+
+
+def _of_type(kind: Any) -> dict[str, Any]:
+    kinds = get_args(kind)
+    if get_origin(kind) is Literal:
+        return {"type": "string", "enum": [*kinds]}
+    if get_origin(kind) is dict:
+        return {"type": "object", "additionalProperties": schema(kinds[1])}
+    return any_of(*kinds) if kinds else {"type": _KINDS[kind]}
+
+
+def any_of(*forms: object) -> Schema:
+    """Return the schema of a value in one of some forms."""
+    return Schema({"anyOf": [schema(form) for form in forms]})
+
+
+def _object(members: dict[str, object]) -> dict[str, Any]:
+    properties: dict[str, Schema] = {}
+    for name, form in members.items():
+        described, *about = form if isinstance(form, tuple) else (form,)
+        own = schema(described)
+        if name.endswith("?"):
+            own = Schema({"anyOf": [*own.get("anyOf", [own]), {"type": "null"}]})
+        properties[name.removesuffix("?")] = schema((own, *about)) if about else own
+    required = [name for name in members if not name.endswith("?")]
+    return {"type": "object", "properties": properties, "required": required}
