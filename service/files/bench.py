@@ -191,12 +191,7 @@ def table(measured: Sequence[Measured]) -> list[str]:
 
 
 def read_pairs(path: Path) -> Pairs:
-    """Read two sentences and their score from each line of a CSV file.
-
-    Raises:
-        ValueError: a line is not two sentences and a number, or there are fewer than two lines.
-
-    """
+    """Read two sentences and their score from each of at least two lines of a CSV file."""
     rows = []
     with path.open(encoding="utf-8", newline="") as file:
         for number, row in enumerate(csv.reader(file), 1):

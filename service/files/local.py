@@ -21,7 +21,7 @@ from model.artifact.vectors import TextVectors
 from model.numerics.late_interaction import ROLES
 from model.numerics.quantization import FLOAT32
 from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
-from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.errors import InputTooLong, NoTaskHead, NotExported, Unprocessable
 from service.files.options import (
     PICTURE,
@@ -40,13 +40,14 @@ from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
 from service.inference.encoding import EncodeOptions
 from service.inference.fingerprint import fingerprint_of
-from service.inference.long_texts import Window, store, windows_of
+from service.inference.long_texts import Window, window_tasks, windows_of
 from service.inference.outputs import field
 from service.inference.outputs.chunks import chunks_of
 from service.inference.outputs.declared import OUTPUTS
 from service.inference.outputs.spans import check_pooling
 from service.inference.outputs.vector_types import quantization_of
 from service.inference.plan import Plan
+from service.inference.separate_chunks import of_texts
 from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
@@ -349,51 +350,38 @@ class LocalEncoder:
 
     def _chunks(self, texts: Sequence[Prepared]) -> list[TextArrays]:
         """Compute `[n]` starts and ends in code points, and `[n, D]` vectors for each text."""
-        if self._encoding.late:
-            states = self._states(texts)
-            pairs = zip(texts, states, strict=True)
-            arrays = [self._plan.raw(own.text, Output([state])) for own, state in pairs]
-            self._plan.complete(arrays)
-        else:
-            arrays = self._alone(texts)
+        arrays = self._late(texts) if self._encoding.late else self._alone(texts)
         return [
             (*own["spans"].T.astype(np.int64), own["span_vectors"])
             for own in _converted(self._plan, arrays)
         ]
 
-    def _states(self, texts: Sequence[Prepared]) -> list[Floats]:
-        """Return the token vectors `[S, H]` of each text, computed in windows if it is long."""
-        size = self._manifest.config.hidden_size
-        states = [np.empty((own.text.size, size), np.float32) for own in texts]
-        work = [(own.text, w, s) for own, s in zip(texts, states, strict=True) for w in own.windows]
-        lengths = [len(window.tokens) for _, window, _ in work]
-        for batch in batches_by_length(lengths, self._batch_tokens):
-            tasks = [
-                TextTask(
-                    text.input_ids[window.tokens],
-                    text.segment_ids[window.tokens],
-                    self._plan.states,
-                )
-                for text, window, _ in (work[index] for index in batch)
-            ]
-            for index, output in zip(batch, self._run(tasks), strict=True):
-                store(work[index][1], output.hidden[0], work[index][2])
-        return states
+    def _late(self, texts: Sequence[Prepared]) -> list[field.TextArrays]:
+        """Pool the token vectors of whole texts, which are computed in windows if they are long."""
+        states, tasks, keep = window_tasks(
+            [own.text for own in texts],
+            [own.windows for own in texts],
+            self._plan,
+            self._manifest.config.hidden_size,
+        )
+        for batch in batches_by_length([task.tokens for task in tasks], self._batch_tokens):
+            outputs = self._run([tasks[index] for index in batch])
+            for index, output in zip(batch, outputs, strict=True):
+                keep[index](output)
+        pairs = zip(texts, states, strict=True)
+        arrays = [self._plan.raw(own.text, Output([*state])) for own, state in pairs]
+        self._plan.complete(arrays)
+        return arrays
 
     def _alone(self, texts: Sequence[Prepared]) -> list[field.TextArrays]:
-        """Return the vectors of all chunks, each encoded as a text of its own."""
+        """Encode each chunk as a text of its own."""
         parts = [part for own in texts for part in own.parts]
         plan = self._plan.having(outputs=("pooled",), quantization=FLOAT32)
         vectors = np.empty((len(parts), plan.features), np.float32)
         for batch in batches_by_length([part.size for part in parts], self._batch_tokens):
             computed = self._vectors(plan, [parts[index] for index in batch])
-            for index, own in zip(batch, computed, strict=True):
-                vectors[index] = own["pooled"]
-        rows = np.split(vectors, np.cumsum([len(own.parts) for own in texts])[:-1])
-        return [
-            {"spans": requested(own.text.spans).places, "span_vectors": part}
-            for own, part in zip(texts, rows, strict=True)
-        ]
+            vectors[batch] = [own["pooled"] for own in computed]
+        return of_texts([own.text for own in texts], vectors)
 
 
 def _plan_of(artifact: Artifact, encoding: Encoding) -> Plan:

@@ -72,12 +72,7 @@ class Encoding:
         return ChunkOptions(self.chunk_by, size, size // 8 if overlap is None else overlap)
 
     def check(self) -> None:
-        """Check the options of long texts against each other.
-
-        Raises:
-            UsageError: an option does not fit the kind of output, or another option.
-
-        """
+        """Check the options of long texts against each other."""
         if self.kind != "chunks":
             plain = Encoding()
             names = ("chunk_by", "chunk_size", "chunk_overlap", "late")

@@ -114,13 +114,7 @@ class Schema:
         self._last: Source | None = None
 
     def add(self, source: Source, rows: Sequence[Row]) -> None:
-        """Add the columns of rows.
-
-        Raises:
-            InputFailure: no type can hold all values of a column.
-            UsageError: a Parquet file has other columns than earlier files.
-
-        """
+        """Add the columns of rows, all of whose values a type has to hold."""
         if isinstance(source, ParquetRows):
             self._add_file(source)
             return

@@ -60,10 +60,7 @@ class Source(ABC):
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
         """Yield every row in order; with `whole`, rows have their records.
 
-        Raises:
-            InputFailure: the file is not valid in its format.
-            UsageError: the column of texts is missing, or a reserved column is present.
-
+        An `InputFailure` is raised for a file that is not valid in its format.
         """
 
     def json(self, row: Row) -> bytes:

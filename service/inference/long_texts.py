@@ -74,14 +74,8 @@ def windows_of(text: Text, limit: int, name: str) -> list[Window]:
     return windows
 
 
-def store(window: Window, hidden: Floats, state: Floats) -> None:
-    """Copy the token vectors that a text takes from a window."""
-    kept, first = window.kept, window.first
-    state[kept] = hidden[first : first + kept.stop - kept.start]
-
-
 @dataclass(frozen=True, slots=True)
-class _Keep:
+class Keep:
     """Function that stores the token vectors that a text takes from a window."""
 
     window: Window
@@ -90,25 +84,36 @@ class _Keep:
 
     def __call__(self, output: Output) -> None:
         """Store the vectors, in the thread that computed them."""
+        kept, first = self.window.kept, self.window.first
         for state, hidden in zip(self.states, output.hidden, strict=True):
-            store(self.window, hidden, state)
+            state[kept] = hidden[first : first + kept.stop - kept.start]
+
+
+def window_tasks(
+    texts: Sequence[Text], windows: Sequence[Sequence[Window]], plan: Plan, hidden_size: int
+) -> tuple[list[Floats], list[TextTask], list[Keep]]:
+    """Return the states of each text, and a task of each window with what stores its output."""
+    number = len(plan.states)
+    states = [np.empty((number, text.size, hidden_size), np.float32) for text in texts]
+    tasks, keep = [], []
+    for text, of_text, own in zip(texts, windows, states, strict=True):
+        for window in of_text:
+            ids, segments = text.input_ids[window.tokens], text.segment_ids[window.tokens]
+            tasks.append(TextTask(ids, segments, plan.states, ablated=plan.options.ablated))
+            keep.append(Keep(window, own))
+    return states, tasks, keep
 
 
 async def encode_windows(prepared: PreparedTexts, plan: Plan, hidden_size: int) -> list[TextArrays]:
     """Return each text's arrays with raw pooled vectors, from the token vectors of its windows."""
     windows, texts = await asyncio.to_thread(_windows, prepared), prepared.texts
     _check(windows, plan)
-    lengths, number = [text.size for text in texts], len(plan.states)
     if reservation := prepared.caller.reservation:
-        reservation.grow(4 * number * sum(lengths) * hidden_size)
-    states = [np.empty((number, length, hidden_size), np.float32) for length in lengths]
-    tasks, keep = [], []
-    for text, of_text, own in zip(texts, windows, states, strict=True):
+        size = sum(text.size for text in texts)
+        reservation.grow(4 * len(plan.states) * size * hidden_size)
+    for text, of_text in zip(texts, windows, strict=True):
         text.windows = len(of_text)
-        for window in of_text:
-            ids, segments = text.input_ids[window.tokens], text.segment_ids[window.tokens]
-            tasks.append(TextTask(ids, segments, plan.states, ablated=plan.options.ablated))
-            keep.append(_Keep(window, own))
+    states, tasks, keep = window_tasks(texts, windows, plan, hidden_size)
     prepared.timings.tokens = sum(task.tokens for task in tasks)
     await prepared.submit("encode", tasks, keep)
 

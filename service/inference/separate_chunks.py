@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.numerics.quantization import FLOAT32
+from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
@@ -76,15 +77,17 @@ class SeparateChunks:
         pooled = plan.having(outputs=("pooled",), quantization=FLOAT32)
         found = await inference.encode(self.prepared, pooled)
         vectors = np.stack([own["pooled"] for own in found], axis=-2)
-        spans = [requested(text.spans) for text in self.texts]
-        ends = np.cumsum([len(own.ranges) for own in spans])[:-1]
-        parts = np.split(vectors, ends, axis=-2)
-        return await plan.converted(
-            [
-                {"spans": own.places, "span_vectors": part}
-                for own, part in zip(spans, parts, strict=True)
-            ]
-        )
+        return await plan.converted(of_texts(self.texts, vectors))
+
+
+def of_texts(texts: Sequence[Text], vectors: Floats) -> list[TextArrays]:
+    """Return the spans of each text, and their vectors, of all vectors `[…, n, D]`."""
+    spans = [requested(text.spans) for text in texts]
+    ends = np.cumsum([len(own.ranges) for own in spans])[:-1]
+    parts = np.split(vectors, ends, axis=-2)
+    return [
+        {"spans": own.places, "span_vectors": part} for own, part in zip(spans, parts, strict=True)
+    ]
 
 
 def _check(texts: Sequence[Text], chunks: Sequence[TextSpans], limit: int) -> None:

@@ -5,7 +5,6 @@ Notation: S tokens of a text, T of all texts.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -203,7 +202,7 @@ def rerank(
         list_of_texts(texts),
         {**fields, "query": query},
         read_ranks,
-        ranked,
+        merged,
         name="texts",
         shared=query,
         on_error=on_error,
@@ -217,15 +216,22 @@ def read_ranks(ranks: Any, texts: Sequence[str]) -> list[Rank]:
     return [build(Rank, rank | {"text": texts[rank["index"]]}) for rank in ranks]
 
 
-def ranked(parts: Iterable[Sequence[Rank | Refused]]) -> list[Rank | Refused]:
-    """Return the ranks of all parts, the largest score first, followed by the errors."""
-    start, moved, refused = 0, [], []
+def merged(parts: Iterable[Sequence[Rank | Refused]]) -> list[Rank | Refused]:
+    """Return the ranks of the texts of all parts."""
+    start, results = 0, list[Rank | Refused]()
     for part in parts:
-        ranks = [rank for rank in part if isinstance(rank, Rank)]
-        moved.append([replace(rank, index=rank.index + start) for rank in ranks])
-        refused += [error for error in part if isinstance(error, Refused)]
+        results += [
+            replace(one, index=one.index + start) if isinstance(one, Rank) else one for one in part
+        ]
         start += len(part)
-    return [*heapq.merge(*moved, key=lambda rank: -rank.score), *refused]
+    return ranked(results)
+
+
+def ranked(results: Sequence[Rank | Refused]) -> list[Rank | Refused]:
+    """Return the ranks, the largest score first, followed by the errors."""
+    refused = [one for one in results if isinstance(one, Refused)]
+    ranks = [one for one in results if isinstance(one, Rank)]
+    return [*sorted(ranks, key=lambda rank: -rank.score), *refused]
 
 
 @overload
@@ -273,12 +279,7 @@ def models() -> Call[list[ServedModel]]:
 
 
 def verify(inputs: str | Sequence[Text], **fields: Unpack[VerifyFields]) -> Call[Verification]:
-    """Compare the engine with PyTorch on some texts; return the worst differences.
-
-    Raises:
-        ValueError: there are no texts.
-
-    """
+    """Compare the engine with PyTorch on at least one text; return the worst differences."""
     texts = items_of(inputs, pictures=False)
     if not texts:
         raise ValueError("inputs is empty: nothing can be compared")

@@ -222,12 +222,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     _open = httpx.Client
 
     def run(self, call: Call[T]) -> T:
-        """Run a call and return its result.
-
-        Raises:
-            HeadscopeError: the call has no result; see `headscope.errors`.
-
-        """
+        """Run a call, and return its result or raise one of `headscope.errors`."""
         return _finish(conduct(call, self))
 
     def request(
@@ -235,12 +230,8 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     ) -> Answer:
         """Send a request to any route, with retries; return the last answer, of any status.
 
-        Without a body it is a GET. `accept` is the media type of the reply.
-
-        Raises:
-            NoConnection: there is no complete reply.
-            DeadlineExceeded: `timeout` has passed.
-
+        Without a body it is a GET. `accept` is the media type of the reply. Without a complete
+        reply a `NoConnection` or `DeadlineExceeded` is raised.
         """
         return _finish(self._answer(path, body, accept))
 
@@ -399,12 +390,7 @@ def attention(
     """Return one text's attention from the service at `url`.
 
     The text may be a pair `("question", "answer")`. Further fields of `POST /attention` are
-    `layers`, `heads`, `include`, `ablate`, …
-
-    Raises:
-        HeadscopeError: the service refuses, fails, or does not answer.
-        ValueError: `url` is not an http or https address.
-
+    `layers`, `heads`, `include`, `ablate`, … Errors are those of `Client.attention`.
     """
     return attentions(url, [text], api_key=api_key, timeout_seconds=timeout_seconds, **fields)[0]
 

@@ -139,12 +139,7 @@ class Explanation(Shown):
     """Number of computed values of `occlusion` and `heads`, and of computed decompositions."""
 
     def shares(self, method: Method = "pairs") -> NDArray[np.float32]:
-        """Return the shares of words, `[W_a, W_b]`: sums of their tokens' shares.
-
-        Raises:
-            HeadscopeError: the reply lacks that method.
-
-        """
+        """Return the shares of words, `[W_a, W_b]`: sums of their tokens' shares."""
         matrix = self.pairs if method == "pairs" else self.decomposition
         if matrix is None:
             if self.computed and method in self.computed:
@@ -157,12 +152,7 @@ class Explanation(Shown):
         return np.linalg.multi_dot([first, matrix, second.T]).astype(np.float32)
 
     def top_pairs(self, n: int = 10, method: Method = "pairs") -> list[WordPair]:
-        """Return the n pairs of words with the largest shares, without special tokens.
-
-        Raises:
-            HeadscopeError: the reply lacks that method.
-
-        """
+        """Return the n pairs of words with the largest shares, without special tokens."""
         shares, (first, second) = self.shares(method), self.texts
         pairs = (
             WordPair(a, b, float(shares[i, j]))
@@ -310,13 +300,7 @@ def explain(
     on_error: OnError = "raise",
     **fields: Unpack[ExplainFields],
 ) -> Call[object]:
-    """Return why the sides of each pair are similar: shares of tokens, and losses without each.
-
-    Raises:
-        OSError: a picture's file cannot be read.
-        TypeError: an input is not a pair.
-
-    """
+    """Return why the sides of each pair are similar: shares of tokens, and losses without each."""
     pairs = pairs_of(inputs)
     included = fields.get("include") or ("pairs",)
     matrices = sum(name in included for name in ("pairs", "decomposition"))

@@ -290,13 +290,7 @@ def attention(
 def attention(
     inputs: Inputs, *, on_error: OnError = "raise", **fields: Unpack[AttentionFields]
 ) -> Call[object]:
-    """Return the attention weights of any head of any layer: one reply per input, in order.
-
-    Raises:
-        TypeError: an input or a target is not a text.
-        ValueError: the numbers of targets and inputs differ.
-
-    """
+    """Return the attention weights of any head of any layer: one reply per input, in order."""
     texts = items_of(inputs)
     targets = fields.pop("targets", None)
     included = fields.get("include", ("weights",))
@@ -377,12 +371,7 @@ class HeadScores(TokenizedText):
 
     @property
     def products(self) -> NDArray[np.float32]:
-        """Contribution of each feature to each score, `[Q, K, p]`, without relative positions.
-
-        Raises:
-            HeadscopeError: the scores of this model are not sums of products.
-
-        """
+        """Contribution of each feature to each score, `[Q, K, p]`, without relative positions."""
         if self.scale is None:
             raise HeadscopeError("the scores of this model are not sums of products of features")
         products = self.query_vectors[:, None] * self.key_vectors

@@ -73,13 +73,7 @@ def is_picture(value: object) -> TypeGuard[PictureLike]:
 
 
 def read_picture(value: PictureLike) -> Picture:
-    """Return the file of a picture; an image of Pillow becomes a PNG file, without a loss.
-
-    Raises:
-        OSError: a file cannot be read.
-        TypeError: an image has a mode that PNG lacks.
-
-    """
+    """Return the file of a picture; an image of Pillow becomes a PNG file, without a loss."""
     if isinstance(value, os.PathLike):
         path = Path(value)
         return Picture(path.read_bytes(), path.name)
@@ -97,13 +91,7 @@ def read_picture(value: PictureLike) -> Picture:
 
 
 def items_of(inputs: Inputs, *, mixed: bool = False, pictures: bool = True) -> list[Item]:
-    """Return a list of texts or of pairs; of both if `mixed`, or beside pictures.
-
-    Raises:
-        OSError: a picture's file cannot be read.
-        TypeError: an input is neither, or texts and pairs are mixed.
-
-    """
+    """Return a list of texts or of pairs; of both if `mixed`, or beside pictures."""
     given: Any = [inputs] if isinstance(inputs, str) or is_picture(inputs) else inputs
     items: list[Item] = []
     for i, value in enumerate(given):

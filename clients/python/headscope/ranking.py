@@ -13,6 +13,7 @@ from typing import Any, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.calls import ranked
 from headscope.display import Shown, short
 from headscope.errors import Refused
 from headscope.exchange import (
@@ -56,12 +57,7 @@ def score(
     on_error: OnError = "raise",
     **fields: Unpack[ScoreFields],
 ) -> Call[object]:
-    """Return the score of each text with the only query, or with its own query, `[B]`.
-
-    Raises:
-        ValueError: the numbers of queries and texts differ.
-
-    """
+    """Return the score of each text with the only query, or with its own query, `[B]`."""
 
     def join(parts: Sequence[Scores]) -> object:
         scores = chained(parts)
@@ -89,10 +85,8 @@ def rank(
     checked = list_of_texts(texts)
 
     def join(parts: Sequence[Scores]) -> list[Rank | Refused]:
-        scores = list(enumerate(chained(parts)))
-        ranks = [Rank(i, s, checked[i]) for i, s in scores if not isinstance(s, Refused)]
-        refused = [error for _, error in scores if isinstance(error, Refused)]
-        return [*sorted(ranks, key=lambda ranked: -ranked.score), *refused]
+        scores = enumerate(chained(parts))
+        return ranked([s if isinstance(s, Refused) else Rank(i, s, checked[i]) for i, s in scores])
 
     return _scored(query, checked, fields, on_error, join)
 
@@ -228,10 +222,6 @@ def explain_ranking(
     """Rank 1 to 512 documents by the score of any model, and explain the ranking.
 
     All documents go into one request, because ranks refer to all of them.
-
-    Raises:
-        ValueError: there is no document.
-
     """
     checked = list_of_texts(documents)
     if not checked:

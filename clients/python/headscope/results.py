@@ -120,12 +120,7 @@ class Tensor:
     @overload
     def __get__(self, result: Any, kind: type) -> NDArray[Any]: ...
     def __get__(self, result: Any, kind: type) -> Any:
-        """Return the tensor of a result.
-
-        Raises:
-            HeadscopeError: the reply lacks the tensor.
-
-        """
+        """Return the tensor of a result; raise a HeadscopeError if the reply lacks it."""
         if result is None:
             return self
         if self.name not in result.tensors:

@@ -109,12 +109,7 @@ class Warnings:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def note(self, headers: Mapping[str, str]) -> None:
-        """Add the counts of a reply, and warn of each kind when it first occurs.
-
-        Raises:
-            ValueError: a header is not a number.
-
-        """
+        """Add the counts of a reply, and warn of each kind when it first occurs."""
         for name, meaning in MEANINGS.items():
             count = int(headers.get(f"x-{name.replace('_', '-')}", 0))
             if not count:
@@ -221,13 +216,8 @@ class Session(ABC):
         """Send a request with its retries, and return the last answer, of any status.
 
         The body of a POST may contain numpy's numbers and arrays; it is None for a GET. The
-        deadline is by the session's clock; without one, the call begins now.
-
-        Raises:
-            NoConnection: the last attempt has no complete reply.
-            DeadlineExceeded: the deadline has passed.
-            TypeError, ValueError: the body is not JSON.
-
+        deadline is by the session's clock; without one, the call begins now. After the last
+        attempt a `NoConnection` or `DeadlineExceeded` is raised.
         """
         content = None
         if body is not None:
