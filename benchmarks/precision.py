@@ -44,8 +44,7 @@ from model.numerics.similarity import similarity
 from model.packing import PackedBatch
 from model.sources.files import transformer_folder
 from model.sources.sentence import read_sentence
-from model.tokenization.templates import reading_segments
-from model.tokenization.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import load_tokenizer, reading_segments
 from service.files.bench import ranking, read_pairs
 
 Floats = NDArray[np.float32]

@@ -169,7 +169,11 @@ def build(
     `make` constructs the module, whose parameter values are replaced; `config` is of its layers.
     """
     _check_sizes(config, tensors, source)
-    tensors = _with_sinusoids(config, tensors)
+    return filled(make, _with_sinusoids(config, tensors), source)
+
+
+def filled(make: Callable[[], Made], tensors: Mapping[str, Tensor], source: str) -> Made:
+    """Return a module that holds exactly these tensors, in float32 and in evaluation mode."""
     with torch.device("meta"), _Uninitialised():
         module = make()
     wanted = {name: tuple(p.shape) for name, p in module.state_dict().items()}

@@ -72,8 +72,8 @@ class GridBatch(PackedBatch):
     """Batch whose tokens are the padded grid itself: `[B, S]` in place of `[T]`.
 
     Padding tokens are computed like all others and masked as keys, so that no operation moves
-    tokens: docs/decisions/0060-packed-vectors-on-a-device.md. `padded_index` is the attention mask, 0 for
-    tokens masked as keys and 1 for others; `packed_index` is not read.
+    tokens: docs/decisions/0060-packed-vectors-on-a-device.md. `padded_index` is the attention mask,
+    0 for tokens masked as keys and 1 for others; `packed_index` is not read.
     """
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -18,7 +19,7 @@ from model.sources.files import listed_modules, transformer_folder, weight_files
 from model.sources.task_files import Expansion, LateFiles, read_late_files
 from model.tasks.checkpoint import build_task_head
 from model.tasks.head import TaskModule
-from model.tokenization.tokenizer import special_token
+from model.tokenization.tokenizer import special_tokens
 
 STANFORD_WEIGHT = "linear.weight"
 """Key of the projection that Stanford's ColBERT stores beside its encoder."""
@@ -54,7 +55,8 @@ def _with_ids(
     files: LateFiles, tokenizer: Tokenizer, folder: Path, encoder: EncoderConfig
 ) -> LateInteraction:
     """Return the settings with words as ids; words that are not one known token are skipped."""
-    unknown = special_token(folder, "unk_token")
+    special = special_tokens(folder)
+    unknown = special.get("unk_token")
     unknown_id = None if unknown is None else tokenizer.token_to_id(unknown)
     word_ids = {word: tokenizer.token_to_id(word) for word in files.skipped}
     skipped = {
@@ -64,7 +66,7 @@ def _with_ids(
     }
     length, expansion = files.query_length, None
     if files.expansion is not None:
-        expansion = _expansion(files.expansion, tokenizer, folder)
+        expansion = _expansion(files.expansion, tokenizer, special, folder)
         if length is not None and length < expansion.length:
             raise ConfigError(
                 f"{folder}: query_length {length} is less than query_expansion's {expansion.length}"
@@ -81,9 +83,11 @@ def _with_ids(
     )
 
 
-def _expansion(files: Expansion, tokenizer: Tokenizer, folder: Path) -> QueryExpansion:
+def _expansion(
+    files: Expansion, tokenizer: Tokenizer, special: Mapping[str, str], folder: Path
+) -> QueryExpansion:
     """Return the expansion with its named token, else the mask token, else the end token."""
-    named = (files.token, *(special_token(folder, f"{name}_token") for name in ("mask", "eos")))
+    named = (files.token, special.get("mask_token"), special.get("eos_token"))
     token = next((token for token in named if token is not None), None)
     token_id = None if token is None else tokenizer.token_to_id(token)
     if token_id is None:

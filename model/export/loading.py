@@ -13,7 +13,7 @@ from torch import Tensor
 from model.artifact.sentence import PairTemplate, SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
-from model.decoder.checkpoint import load_decoder
+from model.decoder.decoder import load_decoder
 from model.errors import CheckpointError, ConfigError
 from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
 from model.export.samples import PictureSamples, Samples, TextSamples, with_text_tokens
@@ -36,8 +36,13 @@ from model.sources.task_files import (
 from model.tasks.checkpoint import build_task_head, load_task_head
 from model.tasks.head import TaskModule
 from model.tokenization.chat_template import rendered
-from model.tokenization.templates import check_template, reading_segments
-from model.tokenization.tokenizer import add_markers, load_tokenizer, special_token, special_tokens
+from model.tokenization.tokenizer import (
+    add_markers,
+    check_template,
+    load_tokenizer,
+    reading_segments,
+    special_tokens,
+)
 
 _UNUSED = ("cls_token", "eos_token", "pad_token", "unk_token")
 """Special tokens without a weight in sparse vectors."""
@@ -81,8 +86,8 @@ def _linear(path: Path) -> dict[str, Tensor]:
 
 
 def _unused_ids(folder: Path, tokenizer: Tokenizer) -> tuple[int, ...]:
-    words = [special_token(folder, name) for name in _UNUSED]
-    ids = {tokenizer.token_to_id(word) for word in words if word is not None}
+    special = special_tokens(folder)
+    ids = {tokenizer.token_to_id(special[name]) for name in _UNUSED if name in special}
     return tuple(sorted(index for index in ids if index is not None))
 
 

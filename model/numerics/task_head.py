@@ -7,7 +7,7 @@ token's vector.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydantic import Field
 from model.config.encoder import ActivationName, Part
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.pooling import TextPooling, pool
+from model.numerics.vector_modules import ENCODER_ACTIVATIONS, standardized
 
 Floats = NDArray[np.float32]
 TaskKind = Literal[
@@ -151,3 +152,31 @@ def _row(task: TaskConfig, states: Floats, unseen: tuple[int, ...]) -> Floats:
 
 def _slices(rows: Floats) -> list[Floats]:
     return [rows[start : start + SLICE_TOKENS] for start in range(0, len(rows), SLICE_TOKENS)]
+
+
+def word_logits(
+    tensors: Mapping[str, Floats], task: TaskConfig, rows: Floats, words: NDArray[np.int64]
+) -> Floats:
+    """Return logits `[S, n]` of n words for every token, by a sparse encoder's head, in float32.
+
+    The head's graph only gives their maximum or sum over tokens, for all words. `rows` are `[S,
+    H]`; only the words' rows of the head's weights are read.
+    """
+    if task.transform is not None:
+        rows = _transformed(rows, task.transform, tensors)
+    logits: Floats = rows @ tensors["output.weight"][words].T
+    return logits + tensors["output.bias"][words] if task.output_bias else logits
+
+
+def _transformed(rows: Floats, config: Transform, tensors: Mapping[str, Floats]) -> Floats:
+    """Apply the head's transform: `[S, H]` → `[S, E]`."""
+    transformed: Floats = rows @ tensors["transform.dense.weight"].T
+    if config.bias:
+        transformed = transformed + tensors["transform.dense.bias"]
+    transformed = ENCODER_ACTIVATIONS[config.activation](transformed)
+    if config.norm_eps is not None:
+        scaled = standardized(transformed, config.norm_eps)
+        transformed = scaled * tensors["transform.norm.weight"]
+        if config.norm_bias:
+            transformed = transformed + tensors["transform.norm.bias"]
+    return transformed

@@ -21,8 +21,7 @@ from model.attention.weights import (
     value_products,
 )
 from model.checkpoint import build_encoder, load_weights
-from model.decoder.checkpoint import load_decoder_weights
-from model.decoder.decoder import Decoder
+from model.decoder.decoder import Decoder, load_decoder_weights
 from model.decomposition.layers import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError

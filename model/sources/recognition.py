@@ -49,49 +49,25 @@ VARIABLE = "a model whose pictures differ in their numbers of patches (NaFlex), 
 ENCODER_DECODER = "an encoder–decoder of a kind that is not served"
 DECODER = "a decoder-only language model, which is not served"
 KINDS: Mapping[str, str] = {
-    "siglip2": VARIABLE,
-    "align": MULTIMODAL,
-    "blip": MULTIMODAL,
-    "blip-2": MULTIMODAL,
-    "layoutlm": MULTIMODAL,
-    "layoutlmv3": MULTIMODAL,
-    "llava": MULTIMODAL,
-    "qwen2_vl": MULTIMODAL,
-    "qwen2_5_vl": MULTIMODAL,
-    "vilt": MULTIMODAL,
-    "visual_bert": MULTIMODAL,
-    "beit": VISION,
-    "convnext": VISION,
-    "detr": VISION,
-    "resnet": VISION,
-    "segformer": VISION,
-    "swin": VISION,
-    "whisper": AUDIO,
-    "clap": AUDIO,
-    "hubert": AUDIO,
-    "speech_to_text": AUDIO,
-    "speecht5": AUDIO,
-    "wav2vec2": AUDIO,
-    "wav2vec2-bert": AUDIO,
-    "wavlm": AUDIO,
-    "longt5": ENCODER_DECODER,
-    "pegasus": ENCODER_DECODER,
-    "encoder-decoder": ENCODER_DECODER,
-    "gpt2": DECODER,
-    "gpt_neo": DECODER,
-    "gpt_neox": DECODER,
-    "gptj": DECODER,
-    "openai-gpt": DECODER,
-    "bloom": DECODER,
-    "falcon": DECODER,
-    "gemma": DECODER,
-    "gemma2": DECODER,
-    "mamba": DECODER,
-    "mixtral": DECODER,
-    "opt": DECODER,
-    "phi": DECODER,
-    "phi3": DECODER,
+    name: kind
+    for kind, names in (
+        (VARIABLE, "siglip2"),
+        (
+            MULTIMODAL,
+            "align blip blip-2 layoutlm layoutlmv3 llava qwen2_vl qwen2_5_vl vilt visual_bert",
+        ),
+        (VISION, "beit convnext detr resnet segformer swin"),
+        (AUDIO, "whisper clap hubert speech_to_text speecht5 wav2vec2 wav2vec2-bert wavlm"),
+        (ENCODER_DECODER, "longt5 pegasus encoder-decoder"),
+        (
+            DECODER,
+            "gpt2 gpt_neo gpt_neox gptj openai-gpt bloom falcon gemma gemma2 mamba mixtral opt phi "
+            "phi3",
+        ),
+    )
+    for name in names.split()
 }
+"""Kind of a model by its `model_type`."""
 _IMAGES = {"vision_config", "image_size", "patch_size", "pretrained_cfg"}
 _SOUNDS = {"audio_config", "num_mel_bins", "sampling_rate"}
 

@@ -8,7 +8,7 @@ whose `config.json` gives its projection.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from model.sources.sentence_files import (
     read_transformer,
     read_vector_module,
 )
-from model.sources.task_files import LateFiles, read_late_files, read_logit_score, task_kind
+from model.sources.task_files import read_late_files, read_logit_score, task_kind
 
 _CROSS_ENCODER = "it scores pairs (a cross-encoder or classifier)"
 _SPARSE = "it gives sparse vectors (SPLADE)"
@@ -62,7 +62,6 @@ _KINDS = {
     "Asym": "it has an encoder for each kind of input",
 }
 _AFTER_POOLING = {"Dense", "LayerNorm", "Normalize", "Dropout"}
-_SUPPORTED = "Transformer → Pooling, then any of Dense, LayerNorm, Normalize and Dropout"
 _REMEDY = "give a checkpoint that makes one vector of a text"
 
 
@@ -74,26 +73,25 @@ def check_model_type(path: Path, content: Mapping[str, Any]) -> None:
         raise ConfigError(f"{path}: model_type {kind!r} is not supported: {reason}; {_REMEDY}")
 
 
-def check_modules(path: Path, kinds: Sequence[str]) -> None:
-    """Raise an error for modules, or an order of them, that do not make one vector of a text."""
-    for kind in kinds:
+def check_modules(path: Path, kinds: Sequence[str], *, tower: bool = False) -> None:
+    """Raise an error for modules, or an order of them, that do not make one vector of a text.
+
+    A tower of CLIP or SigLIP pools by itself.
+    """
+    for kind in () if tower else kinds:
         reason = _LATE if kind.startswith("pylate.") else _KINDS.get(kind)
         if reason:
             raise ConfigError(f"{path}: the module {kind} is not supported: {reason}; {_REMEDY}")
-    if list(kinds[:2]) != ["Transformer", "Pooling"] or not set(kinds[2:]) <= _AFTER_POOLING:
+    beginnings = (["Transformer"], ["CLIPModel"]) if tower else (["Transformer", "Pooling"],)
+    count = len(beginnings[0])
+    if kinds[:count] not in beginnings or not set(kinds[count:]) <= _AFTER_POOLING:
+        named = " → ".join(kinds) or "(none)"
+        of_towers, first = "", "Transformer → Pooling"
+        if tower:
+            of_towers, first = " for CLIP and SigLIP", "Transformer or CLIPModel"
         raise ConfigError(
-            f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported; "
-            f"{_SUPPORTED} are"
-        )
-
-
-def check_after_tower(path: Path, kinds: Sequence[str]) -> None:
-    """Raise an error for modules of CLIP or SigLIP that do not make one vector of an input."""
-    if kinds[:1] not in (["Transformer"], ["CLIPModel"]) or not set(kinds[1:]) <= _AFTER_POOLING:
-        raise ConfigError(
-            f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported for CLIP and "
-            "SigLIP; Transformer or CLIPModel, then any of Dense, LayerNorm, Normalize and Dropout "
-            "are"
+            f"{path}: the modules {named} are not supported{of_towers}; {first}, then any of "
+            "Dense, LayerNorm, Normalize and Dropout are"
         )
 
 
@@ -106,15 +104,11 @@ def check_architecture(folder: Path, config: Mapping[str, Any]) -> PoolingName:
     if not isinstance(architectures, list):
         raise ConfigError(f"{folder / 'config.json'}: architectures is not a list")
     for name in map(str, architectures):
-        reason = None
-        if name.endswith("ForSequenceClassification"):
-            reason = _CROSS_ENCODER
-        elif "ColBERT" in name:
-            reason = _LATE
-        if reason:
+        classifier = name.endswith("ForSequenceClassification")
+        if classifier or "ColBERT" in name:
             raise ConfigError(
-                f"{folder / 'config.json'}: the architecture {name} is not supported: {reason}; "
-                f"{_REMEDY}"
+                f"{folder / 'config.json'}: the architecture {name} is not supported: "
+                f"{_CROSS_ENCODER if classifier else _LATE}; {_REMEDY}"
             )
     if config.get("model_type") in PICTURE_TYPES:
         return "cls"
@@ -143,43 +137,36 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     """Return the fields set by a checkpoint's files, and the limits on a text's tokens."""
     inside, entries = transformer_folder(folder), listed_modules(folder)
     config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
-    limits: list[Any] = []
-    fields: dict[str, Any] = {}
+    longest = tokenizer.get("model_max_length", tokenizer.get("max_len"))
     task = task_kind(folder)
     if task == "late_interaction":
         files = read_late_files(folder)
-        limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
-        return _of_late_interaction(files), [*files.limits, limit]
-    scores = task not in (None, "hybrid")
+        fields = {name: getattr(files, name) for name in _LATE_FIELDS}
+        return fields | {"similarity_fn_name": files.similarity}, [*files.limits, longest]
+    limits: list[Any] = []
+    fields = {}
     read_logit_score(folder)
-    tower = None if _pools(entries) else tower_vectors(inside, config)
+    pools = [entry.kind for entry in entries or ()][1:2] == ["Pooling"]
+    tower = None if pools else tower_vectors(inside, config)
+    scores = tower is None and task not in (None, "hybrid")
     if tower is not None:
         fields = {"pooling": tower.pooling, "modules": tower.modules}
-        if entries is not None:
-            later, limits = _after_tower(folder, inside, entries)
-            fields |= later | {"modules": (*tower.modules, *later["modules"])}
-    elif entries is not None:  # without modules.json, the library ignores its other files
-        fields = _prompts(folder) if scores else _from_modules(folder, entries)
-        limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
+    if entries is not None:  # without modules.json, the library ignores its other files
+        limits, lowercase = read_transformer(inside, any_task=scores, tower=tower is not None)
+        later = _prompts(folder) if scores else _from_modules(folder, entries, tower)
+        fields |= later | {"lowercase": lowercase}
     elif task == "hybrid":
-        fields |= {"pooling": "cls", "normalize": True}
-    elif not scores:
+        fields = {"pooling": "cls", "normalize": True}
+    elif not (scores or tower):
         fields["pooling"] = check_architecture(inside, config)
     fields |= _tasks(inside, config, fields.get("prompts", {}))
     if not fields.get("matryoshka_dims"):
         names = ("matryoshka_dims", "matryoshka_dimensions")
         fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
-    return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
+    return fields, [*limits, longest]
 
 
-def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
-    """Return the fields of a late-interaction model."""
-    return {
-        "prompts": files.prompts,
-        "default_prompt_name": files.default_prompt_name,
-        "similarity_fn_name": files.similarity,
-        "lowercase": files.lowercase,
-    }
+_LATE_FIELDS = ("prompts", "default_prompt_name", "lowercase")
 
 
 def _tasks(folder: Path, config: dict[str, Any], prompts: dict[str, str]) -> dict[str, Any]:
@@ -208,43 +195,27 @@ def _prompts(folder: Path) -> dict[str, Any]:
     return {"prompts": prompts, "default_prompt_name": default}
 
 
-def _pools(entries: list[ModuleEntry] | None) -> bool:
-    """Return whether a list of modules has its own Pooling after the encoder."""
-    return [entry.kind for entry in entries or ()][1:2] == ["Pooling"]
+def _from_modules(
+    folder: Path, entries: list[ModuleEntry], tower: TowerVectors | None
+) -> dict[str, Any]:
+    """Return the fields set by sentence-transformers' files, with the modules after pooling.
 
-
-def _after_tower(
-    folder: Path, inside: Path, entries: list[ModuleEntry]
-) -> tuple[dict[str, Any], list[Any]]:
-    """Return the fields that sentence-transformers' files of a tower set, and limits of tokens."""
+    A tower has modules of its own before them.
+    """
     settings = folder / "config_sentence_transformers.json"
     check_model_type(settings, read_object(settings))
-    check_after_tower(folder / MODULES, [entry.kind for entry in entries])
-    limits, lowercase = read_transformer(inside, tower=True)
-    return {**_modules(entries[1:]), "lowercase": lowercase, **read_model(settings)}, limits
-
-
-def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
-    """Return the fields set by sentence-transformers' files."""
-    settings = folder / "config_sentence_transformers.json"
-    check_model_type(settings, read_object(settings))
-    check_modules(folder / MODULES, [entry.kind for entry in entries])
-    pooling, include_prompt = read_pooling(entries[1])
-    return {
-        "pooling": pooling,
-        "include_prompt": include_prompt,
-        **_modules(entries[2:]),
-        **read_model(settings),
-    }
-
-
-def _modules(entries: list[ModuleEntry]) -> dict[str, Any]:
-    """Return the modules after pooling, and whether the last one normalises."""
-    modules = [module for entry in entries if (module := read_vector_module(entry))]
-    normalize = bool(modules) and modules[-1].kind == "Normalize"
+    kinds = [entry.kind for entry in entries]
+    check_modules(folder / MODULES, kinds, tower=tower is not None)
+    fields: dict[str, Any] = {}
+    if tower is None:
+        fields["pooling"], fields["include_prompt"] = read_pooling(entries[1])
+    after = entries[2 if tower is None else 1 :]
+    modules = [module for entry in after if (module := read_vector_module(entry))]
+    fields["normalize"] = bool(modules) and modules[-1].kind == "Normalize"
     while modules and modules[-1].kind == "Normalize":
         modules.pop()
-    return {"modules": tuple(modules), "normalize": normalize}
+    fields["modules"] = (*(tower.modules if tower else ()), *modules)
+    return fields | read_model(settings)
 
 
 def _least(folder: Path, limits: list[Any], longest: int) -> Any:
@@ -279,69 +250,40 @@ class TowerVectors:
 
 def tower_vectors(folder: Path, config: Mapping[str, Any]) -> TowerVectors | None:
     """Return the vector settings of a tower; None for any other encoder."""
-    read = _TOWERS.get(str(config.get("model_type")))
-    return None if read is None else read(folder, config)
+    path, kind = folder / "config.json", str(config.get("model_type"))
+    size = config.get("hidden_size", 512 if kind == "clip_text_model" else 768)
+    projections: tuple[Dense, ...] = ()
+    if any(str(name).endswith("WithProjection") for name in config.get("architectures") or []):
+        features = config.get("projection_dim") or 512
+        projections = (_linear(size, features, bias=False),)
+    match kind:
+        case "clip_text_model":
+            end = config.get("eos_token_id", _END_TOKEN)
+            if not isinstance(end, int) or isinstance(end, bool):
+                raise ConfigError(f"{path}: eos_token_id {end!r} is not a token id")
+            places = ("text_projection",)[: len(projections)]
+            return TowerVectors("last", projections, places, "highest" if end == _HIGHEST else end)
+        case "siglip_text_model":
+            head = _linear(size, config.get("projection_size") or size)
+            return TowerVectors("last", (head,), ("head",), padded=True)
+        case "clip_vision_model":
+            norm = LayerNorm(dimension=size, eps=config.get("layer_norm_eps", 1e-5))
+            names = ("post_layernorm", "visual_projection")[: 1 + len(projections)]
+            return TowerVectors("cls", (norm, *projections), names)
+        case "siglip_vision_model":
+            if config.get("vision_use_head") is False:
+                raise ConfigError(
+                    f"{path}: vision_use_head is false, so that pictures have no vector"
+                )
+            activation = config.get("hidden_act", "gelu_pytorch_tanh")
+            if activation not in ENCODER_ACTIVATIONS:
+                known = ", ".join(sorted(ENCODER_ACTIVATIONS))
+                raise ConfigError(
+                    f"{path}: hidden_act {activation!r} of the pooling is none of {known}"
+                )
+            return TowerVectors("attention")
+    return None
 
 
-def _clip_text(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
-    end = config.get("eos_token_id", _END_TOKEN)
-    if not isinstance(end, int) or isinstance(end, bool):
-        raise ConfigError(f"{folder / 'config.json'}: eos_token_id {end!r} is not a token id")
-    named: int | Literal["highest"] = "highest" if end == _HIGHEST else end
-    if not _projects(config):
-        return TowerVectors("last", end_token_id=named)
-    projection = Dense(
-        in_features=config.get("hidden_size", 512),
-        out_features=config.get("projection_dim") or 512,
-        bias=False,
-        activation="Identity",
-    )
-    return TowerVectors("last", (projection,), ("text_projection",), named)
-
-
-def _siglip_text(_: Path, config: Mapping[str, Any]) -> TowerVectors:
-    size = config.get("hidden_size", 768)
-    head = Dense(
-        in_features=size,
-        out_features=config.get("projection_size") or size,
-        activation="Identity",
-    )
-    return TowerVectors("last", (head,), ("head",), padded=True)
-
-
-def _projects(config: Mapping[str, Any]) -> bool:
-    names = config.get("architectures") or []
-    return any(str(name).endswith("WithProjection") for name in names)
-
-
-def _clip_vision(_: Path, config: Mapping[str, Any]) -> TowerVectors:
-    size = config.get("hidden_size", 768)
-    norm = LayerNorm(dimension=size, eps=config.get("layer_norm_eps", 1e-5))
-    if not _projects(config):
-        return TowerVectors("cls", (norm,), ("post_layernorm",))
-    projection = Dense(
-        in_features=size,
-        out_features=config.get("projection_dim") or 512,
-        bias=False,
-        activation="Identity",
-    )
-    return TowerVectors("cls", (norm, projection), ("post_layernorm", "visual_projection"))
-
-
-def _siglip_vision(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
-    path = folder / "config.json"
-    if config.get("vision_use_head") is False:
-        raise ConfigError(f"{path}: vision_use_head is false, so that pictures have no vector")
-    activation = config.get("hidden_act", "gelu_pytorch_tanh")
-    if activation not in ENCODER_ACTIVATIONS:
-        known = ", ".join(sorted(ENCODER_ACTIVATIONS))
-        raise ConfigError(f"{path}: hidden_act {activation!r} of the pooling is none of {known}")
-    return TowerVectors("attention")
-
-
-_TOWERS: Mapping[str, Callable[[Path, Mapping[str, Any]], TowerVectors]] = {
-    "clip_text_model": _clip_text,
-    "clip_vision_model": _clip_vision,
-    "siglip_text_model": _siglip_text,
-    "siglip_vision_model": _siglip_vision,
-}
+def _linear(inputs: int, outputs: int, *, bias: bool = True) -> Dense:
+    return Dense(in_features=inputs, out_features=outputs, bias=bias, activation="Identity")

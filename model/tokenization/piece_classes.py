@@ -23,7 +23,32 @@ from model.tokenization.piece_tokenizer import (
     read_piece_model,
     vocabulary_of,
 )
-from model.tokenization.templates import Numbered, around, numbered
+
+Numbered = tuple[str, int]
+"""Token and its id."""
+
+
+def numbered(tokenizer: Tokenizer, folder: Path, name: str, token: str | None) -> Numbered:
+    """Return a named special token and its id."""
+    if token is None:
+        raise CheckpointError(
+            f"{folder}: the tokenizer's {name} is null; name one in tokenizer_config.json"
+        )
+    index = tokenizer.token_to_id(token)
+    if index is None:
+        raise CheckpointError(f"{folder}: the tokenizer's vocabulary lacks {token}, its {name}")
+    return token, index
+
+
+def around(before: list[Numbered], after: list[Numbered]) -> TemplateProcessing:
+    """Return the template of tokens before and after a text, and around a pair."""
+    first, last = [token for token, _ in before], [token for token, _ in after]
+    return TemplateProcessing(
+        single=[*first, "$A", *last],
+        pair=[*first, "$A", "$B", *last],
+        special_tokens=[*before, *after],
+    )
+
 
 _OF_MARIAN = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
 

@@ -12,12 +12,17 @@ from transformers import PreTrainedTokenizerBase
 
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
-from model.tokenization.classes import OF_PIECES, backend_class, class_name
 from model.tokenization.files import Side, TokenizerFiles
 from model.tokenization.growth import check_growth
 from model.tokenization.piece_classes import m2m_100, marian, siglip
-from model.tokenization.pretrained import from_files
-from model.tokenization.vocabulary import vocabulary_size
+from model.tokenization.pretrained import (
+    OF_PIECES,
+    backend_class,
+    class_name,
+    from_files,
+    input_names,
+)
+from model.tokenization.vocabulary import model_ids, vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
 """Names of tokens that stand for content other than text."""
@@ -65,11 +70,6 @@ def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "so
             f"the encoder's vocabulary holds {vocab_size}"
         )
     return tokenizer
-
-
-def special_token(folder: Path, name: str) -> str | None:
-    """Return the token with a name such as `mask_token`; None if the tokenizer has none."""
-    return special_tokens(folder).get(name)
 
 
 def special_tokens(folder: Path) -> Mapping[str, str]:
@@ -187,3 +187,54 @@ def _without_placeholders(
     kept = Tokenizer.from_str(json.dumps(content))
     kept.model = tokenizer.model
     return kept
+
+
+def reading_segments(config: EncoderConfig, folder: Path) -> EncoderConfig:
+    """Return the config, which reads segments if the folder's tokenizer returns them.
+
+    An encoder whose texts have one of several segments reads them, whatever the tokenizer returns.
+    """
+    reads = config.text_segments > 1 or not config.type_vocab_size or hands_segments(folder)
+    return config.model_copy(update={"reads_segments": bool(reads)})
+
+
+def hands_segments(folder: Path) -> bool:
+    """Return whether the tokenizer that transformers builds from a folder returns `token_type_ids`.
+
+    `model_input_names` of `tokenizer_config.json` decides. Without it the class does: BERT's and
+    DeBERTa-v2's return them; ALBERT's, DistilBERT's and a bare tokenizer.json do not.
+    """
+    files = TokenizerFiles.read(folder)
+    if "model_input_names" not in files.settings:
+        return "token_type_ids" in input_names(files)
+    names = files.settings["model_input_names"]
+    if not isinstance(names, list):
+        raise CheckpointError(
+            f"{folder}: model_input_names of tokenizer_config.json is {names!r}, not a list"
+        )
+    return "token_type_ids" in names
+
+
+def check_template(folder: Path, tokenizer: Tokenizer, config: EncoderConfig, longest: int) -> None:
+    """Raise an error for special tokens that the model cannot take around a text."""
+    for kind, pair in (("a text", False), ("a pair of texts", True)):
+        special = tokenizer.num_special_tokens_to_add(pair)
+        if special >= longest:
+            raise CheckpointError(
+                f"{folder}: the tokenizer puts {special} special tokens around {kind}, of which "
+                f"the model takes {longest} tokens at most: correct the post_processor of "
+                "tokenizer.json"
+            )
+    encoding = tokenizer.encode("a")
+    ids, segments = model_ids(tokenizer, encoding), encoding.type_ids
+    if max(ids, default=0) >= config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer puts the token {max(ids)} around a text, where the encoder "
+            f"has {config.vocab_size}: correct the post_processor of tokenizer.json"
+        )
+    if not config.knows_segment(max(segments, default=0)):
+        raise CheckpointError(
+            f"{folder}: the tokenizer gives a text the segment {max(segments)}, where the encoder "
+            f"has {config.type_vocab_size} (type_vocab_size): correct the post_processor of "
+            "tokenizer.json"
+        )

@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from examples.spelled_dates.sentences import pairs
 from examples.spelled_dates.train import train
 from model.checkpoint import load_checkpoint
-from model.decoder.checkpoint import load_decoder
+from model.decoder.decoder import load_decoder
 from model.numerics.batch import pack
 from model.numerics.comparison import shift_right
 from model.packing import PackedBatch

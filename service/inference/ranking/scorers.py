@@ -20,8 +20,7 @@ from model.artifact.manifest import TASK_WEIGHTS
 from model.artifact.mapped import mapped_tensors
 from model.artifact.sentence import SimilarityName
 from model.numerics.late_interaction import LateInteraction, Role, max_sim
-from model.numerics.task_head import TaskConfig
-from model.numerics.word_logits import word_logits
+from model.numerics.task_head import TaskConfig, word_logits
 from service.engines.contract import Floats, Ids, Output, TextTask
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts

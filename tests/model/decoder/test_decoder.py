@@ -14,8 +14,7 @@ from torch import Tensor
 from model.attention import long_texts
 from model.checkpoint import load_checkpoint
 from model.config.decoder import DecoderConfig
-from model.decoder.checkpoint import load_decoder, load_decoder_weights
-from model.decoder.decoder import Decoder
+from model.decoder.decoder import Decoder, load_decoder, load_decoder_weights
 from model.decoder.layers import (
     CrossAttention,
     PostNormDecoderLayer,
@@ -211,7 +210,7 @@ def test_all_that_does_not_fit_is_told_together(folder: Path) -> None:
     message = str(caught.value)
     assert f"{folder} (decoder) does not fit its config: " in message
     assert "1 missing: layers.0.cross.query.bias" in message
-    assert "1 unexpected: layers.0.own.encoder_attn.x.weight" in message
+    assert "1 unexpected: layers.0.cross.x.weight" in message
     assert "1 mis-shaped: layers.0.own.feed_forward.expand.bias (3,) instead of (28,)" in message
     assert "1 not finite: layers.0.own.feed_forward.contract.bias" in message
     assert "\n" not in message

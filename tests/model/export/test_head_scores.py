@@ -193,7 +193,7 @@ def test_without_modules_the_dense_vector_is_the_first_tokens(checkpoint: Path) 
 def test_maps_that_do_not_fit_are_refused(checkpoint: Path) -> None:
     path = checkpoint / "sparse_linear.pt"
     torch.save({"weight": torch.ones(2, 12), "bias": torch.ones(2)}, path)
-    with pytest.raises(CheckpointError, match=r"weight is \(2, 12\) instead of \(1, 12\)"):
+    with pytest.raises(CheckpointError, match=r"weight \(2, 12\) instead of \(1, 12\)"):
         load(checkpoint)
     torch.save({"weight": torch.ones(1, 12)}, path)
     with pytest.raises(CheckpointError, match="does not hold weight and bias of one linear map"):
@@ -263,7 +263,7 @@ def test_refusals(
 def test_a_projection_that_does_not_fit(tmp_path: Path) -> None:
     folder = write_stanford(tmp_path / "model")
     edit_weights(folder, **{"linear.weight": torch.zeros(7, 12)})
-    with pytest.raises(CheckpointError, match=r"steps\.0\.linear\.weight is \(7, 12\) instead of"):
+    with pytest.raises(CheckpointError, match=r"steps\.0\.linear\.weight \(7, 12\) instead of"):
         late_of(folder)
 
 

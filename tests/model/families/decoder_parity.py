@@ -21,8 +21,7 @@ from model.attention.weights import (
     value_products,
 )
 from model.checkpoint import load_checkpoint
-from model.decoder.checkpoint import load_decoder
-from model.decoder.decoder import Decoder, DecoderOutput
+from model.decoder.decoder import Decoder, DecoderOutput, load_decoder
 from model.encoder.encoder import Encoder
 from model.numerics.batch import pack
 from model.numerics.comparison import shift_right

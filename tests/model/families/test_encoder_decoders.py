@@ -31,7 +31,7 @@ from transformers import (
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100Encoder
 
 from model.checkpoint import load_checkpoint
-from model.decoder.checkpoint import load_decoder
+from model.decoder.decoder import load_decoder
 from model.errors import ConfigError
 from model.families.bart import BartConfig as BartFields
 from model.families.bart import BartKeys

@@ -22,7 +22,7 @@ from model.config.encoder import ActivationName
 from model.numerics import late_interaction
 from model.numerics.late_interaction import LateInteraction, QueryExpansion, max_sim
 from model.numerics.similarity import NEIGHBOURS, TAIL, similarity, spearman
-from model.numerics.task_head import TaskConfig, Transform
+from model.numerics.task_head import TaskConfig, Transform, word_logits
 from model.numerics.vector_modules import (
     DENSE_ACTIVATIONS,
     Dense,
@@ -32,7 +32,6 @@ from model.numerics.vector_modules import (
     VectorModule,
     size_after,
 )
-from model.numerics.word_logits import word_logits
 from model.tasks.head import TaskHead
 
 EXACT = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)

@@ -209,16 +209,16 @@ def test_a_family_without_a_layout_is_refused(tmp_path: Path) -> None:
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     folder = write_task_checkpoint(tmp_path, num_labels=2)
     edit_weights(folder, **{"classifier.bias": torch.full((2,), torch.nan)})
-    with pytest.raises(CheckpointError, match=r"output\.bias is not finite"):
+    with pytest.raises(CheckpointError, match=r"1 not finite: output\.bias"):
         load(folder)
     edit_weights(folder, **{"classifier.bias": torch.zeros(3)})
-    with pytest.raises(CheckpointError, match=r"output\.bias is \(3,\) instead of \(2,\)"):
+    with pytest.raises(CheckpointError, match=r"output\.bias \(3,\) instead of \(2,\)"):
         load(folder)
     path = folder / "model.safetensors"
     tensors = load_file(path)
     del tensors["bert.pooler.dense.weight"]
     save_file(tensors, path)
-    with pytest.raises(CheckpointError, match=r"transform\.dense\.weight is missing"):
+    with pytest.raises(CheckpointError, match=r"missing: transform\.dense\.weight"):
         load(folder)
 
 
@@ -229,7 +229,7 @@ def test_weights_of_an_artifact(tmp_path: Path) -> None:
     again = load_task_weights(path, head.config, 12)
     assert all(torch.equal(one, again.state_dict()[key]) for key, one in head.state_dict().items())
     save_file(head.state_dict() | {"more": torch.zeros(1)}, path)
-    with pytest.raises(CheckpointError, match="more is unexpected"):
+    with pytest.raises(CheckpointError, match="1 unexpected: more"):
         load_task_weights(path, head.config, 12)
     path.write_bytes(b"no")
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):

@@ -24,9 +24,8 @@ from model.numerics.vector_modules import Dense, Normalize
 from model.packing import PackedBatch
 from model.runtimes.pytorch import PyTorchRuntime
 from model.sources.overlay import split
-from model.tasks.checkpoint import load_task_head
+from model.tasks.checkpoint import LAYOUTS, load_task_head
 from model.tasks.head import SparseHead, scores_of_text, task_head
-from model.tasks.layouts import LAYOUTS
 from tests.model.checkpoints import edit_json, edit_weights
 from tests.model.families.parity import saved
 from tests.model.task_checkpoints import FAMILIES, write_task_checkpoint

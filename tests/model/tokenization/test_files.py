@@ -13,9 +13,9 @@ from transformers import AutoTokenizer
 
 from model.errors import CheckpointError
 from model.families.registry import parse_config
-from model.tokenization.classes import backend_class, class_name
 from model.tokenization.files import TokenizerFiles
 from model.tokenization.growth import Growth, growth
+from model.tokenization.pretrained import backend_class, class_name
 from model.tokenization.tokenizer import load_tokenizer
 from model.tokenization.vocabulary import read_tokenizer
 from tests.model.checkpoints import TINY, edit_json, write_tokenizer

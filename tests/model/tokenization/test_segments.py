@@ -41,8 +41,12 @@ from model.tokenization import chat_template
 from model.tokenization.chat_template import answer, rendered
 from model.tokenization.files import TokenizerFiles
 from model.tokenization.pretrained import from_files
-from model.tokenization.templates import check_template, hands_segments, reading_segments
-from model.tokenization.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import (
+    check_template,
+    hands_segments,
+    load_tokenizer,
+    reading_segments,
+)
 from tests.model.checkpoints import TINY, VOCABULARY, edit_json, write_tokenizer
 from tests.model.families.parity import SIZES, randomized
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder

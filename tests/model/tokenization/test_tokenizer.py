@@ -16,7 +16,7 @@ from model.tokenization.tokenizer import (
     add_markers,
     load_target_tokenizer,
     load_tokenizer,
-    special_token,
+    special_tokens,
 )
 from model.tokenization.vocabulary import BEYOND, model_ids, vocabulary_size
 from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
@@ -183,8 +183,8 @@ def test_markers(folder: Path, prompts: list[str], texts: list[str], ids: list[l
 
 
 def test_named_tokens(folder: Path) -> None:
-    assert special_token(folder, "mask_token") == "[MASK]"
-    assert special_token(folder, "eos_token") is None
+    named = special_tokens(folder)
+    assert (named["mask_token"], named.get("eos_token")) == ("[MASK]", None)
 
 
 def refusal(folder: Path, vocab_size: int = len(VOCABULARY)) -> str:
