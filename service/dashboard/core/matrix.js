@@ -26,31 +26,49 @@ export function project(weights, size, rows, columns = rows) {
 }
 
 /**
- * Pool a map by the maximum of each tile, so that a thin diagonal stays visible. Tiles are those of the API's
- * `max_size`: tile i of n goes from ⌊i·S / n⌋ up to, and without, ⌈(i + 1)·S / n⌉.
+ * Return where each of n tiles of a part of an axis begins, and the end of it: tile i goes from ⌊i·span / n⌋ up to,
+ * and without, ⌈(i + 1)·span / n⌉, as those of the API's `max_size`. A tile that is smaller than a cell is the cell in
+ * its middle.
  *
- * @param {Float32Array} weights `[S, S]`, none negative
- * @param {number} size S
- * @param {number} most n, the longest side of the result
- * @returns {{values: Float32Array, size: number}}
+ * @param {number} first cell of the part
+ * @param {number} span cells of the part
+ * @param {number} n
+ * @param {number} count cells of the axis
  */
-export function shrink(weights, size, most) {
-  if (size <= most) return { values: weights, size };
-  const tiles = Array.from({ length: most }, (_, i) => [
-    Math.floor((i * size) / most),
-    Math.ceil(((i + 1) * size) / most),
-  ]);
-  const values = new Float32Array(most * most);
-  tiles.forEach(([top, bottom], row) => {
-    tiles.forEach(([left, right], column) => {
-      let largest = 0;
-      for (let y = top; y < bottom; y += 1) {
-        for (let x = left; x < right; x += 1) largest = Math.max(largest, weights[y * size + x]);
+const tilesOf = (first, span, n, count) =>
+  Array.from({ length: n }, (_, i) => {
+    if (n >= span) {
+      const cell = Math.min(count - 1, Math.floor(first + ((i + 0.5) * span) / n));
+      return [cell, cell + 1];
+    }
+    return [Math.floor(first + (i * span) / n), Math.min(count, Math.ceil(first + ((i + 1) * span) / n))];
+  });
+
+/**
+ * Pool a part of a map by the strongest of each tile, so that a thin diagonal or a single column stays visible.
+ *
+ * @param {Float32Array} values `[rows, columns]`
+ * @param {number[]} shape rows and columns
+ * @param {number[]} tiles rows and columns of the result
+ * @param {number[]} [part] first row and column, and how many of both; all by default
+ * @returns {Float32Array} values with the largest absolute value of their tile
+ */
+export function pooled(values, [rows, columns], [down, across], [y, x, high, wide] = [0, 0, rows, columns]) {
+  const result = new Float32Array(down * across);
+  const sides = tilesOf(x, wide, across, columns);
+  tilesOf(y, high, down, rows).forEach(([top, bottom], row) => {
+    sides.forEach(([left, right], column) => {
+      let strongest = 0;
+      for (let i = top; i < bottom; i += 1) {
+        for (let j = left; j < right; j += 1) {
+          const value = values[i * columns + j];
+          if (Math.abs(value) > Math.abs(strongest)) strongest = value;
+        }
       }
-      values[row * most + column] = largest;
+      result[row * across + column] = strongest;
     });
   });
-  return { values, size: most };
+  return result;
 }
 
 /** @param {Float32Array} weights @returns {number} the largest weight; tiny where all are 0 */

@@ -18,6 +18,11 @@ export class CanvasSurface {
     this.context = context;
   }
 
+  /** Pixels of the canvas in a pixel of CSS. */
+  get scale() {
+    return this.context.getTransform().a;
+  }
+
   /** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} colour @param {number} [alpha] */
   rect(x, y, width, height, colour, alpha = 1) {
     this.context.globalAlpha = alpha;
@@ -103,6 +108,7 @@ export class SvgSurface {
     this.root = document.implementation.createDocument(SVG, 'svg').documentElement;
     this.#set(this.root, { width, height, viewBox: `0 0 ${width} ${height}`, 'font-family': FONT });
     this.parent = this.root;
+    this.scale = 1;
   }
 
   /** @template {Element} T @param {T} node @param {Object<string, string|number|null>} attributes @returns {T} */

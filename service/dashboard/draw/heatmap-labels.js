@@ -40,9 +40,9 @@ function drawBoundaries(surface, { left, top, cell, tall, wide, high, x, y }, { 
     units.findIndex((unit, i) => i > 0 && unit.segment !== units[i - 1].segment);
   const [down, across] = [border(map.rows) - y, border(map.columns) - x];
   if (across > 0 && across < wide)
-    surface.line(left + across * cell, top, left + across * cell, top + high * tall, colours.mark);
+    surface.line(left + across * cell, top, left + across * cell, top + high * tall, colours.soft);
   if (down > 0 && down < high)
-    surface.line(left, top + down * tall, left + wide * cell, top + down * tall, colours.mark);
+    surface.line(left, top + down * tall, left + wide * cell, top + down * tall, colours.soft);
 }
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
@@ -65,7 +65,7 @@ function drawRowNames(surface, { left, top, tall, high, y }, { map, focus, held,
         size: SMALLEST,
         bold,
         align: 'right',
-        colour: bold ? colours.mark : colours.ink,
+        colour: colours.ink,
       },
     );
   }
@@ -82,7 +82,7 @@ function drawColumnNames(surface, { left, top, cell, wide, x }, { map, focus, co
         size: SMALLEST,
         bold,
         turn: -90,
-        colour: bold ? colours.mark : colours.ink,
+        colour: colours.ink,
       },
     );
   }
@@ -156,10 +156,11 @@ const shortened = (weight) =>
 function drawFocus(surface, { left, top, cell, tall, wide, high, x, y }, { focus, colours }) {
   const { row, column } = focus;
   const [atX, atY] = [left + (column - x) * cell, top + (row - y) * tall];
-  if (row >= 0 && row + 1 > y && row < y + high)
-    surface.rect(left, Math.max(top, atY), wide * cell, tall, colours.mark, 0.14);
+  const outline = (/** @type {number[]} */ [across, down, width, height]) =>
+    surface.frame(across - 1, down - 1, width + 2, height + 2, colours.soft);
+  if (row >= 0 && row + 1 > y && row < y + high) outline([left, Math.max(top, atY), wide * cell, tall]);
   if (column >= 0 && column + 1 > x && column < x + wide)
-    surface.rect(Math.max(left, atX), top, cell, high * tall, colours.mark, 0.14);
+    outline([Math.max(left, atX), top, cell, high * tall]);
   if (row >= y && column >= x && row >= 0 && column >= 0)
-    surface.frame(atX, atY, Math.max(3, cell), Math.max(3, tall), colours.mark);
+    surface.frame(atX - 2, atY - 2, cell + 4, tall + 4, colours.ink);
 }

@@ -15,6 +15,7 @@
  */
 
 import { placeOf } from '../core/maps.js';
+import { pooled } from '../core/matrix.js';
 import { widthOf } from './canvas-and-svg.js';
 import { paint, theme, themeColours } from './colours.js';
 import { decorate } from './heatmap-labels.js';
@@ -39,7 +40,7 @@ function gutterOf(units, width) {
     longest.get(units) ?? units.reduce((most, { label }) => Math.max(most, widthOf(label, GUTTER.size)), 0);
   longest.set(units, known);
   const most = Math.max(GUTTER.least, Math.min(GUTTER.most, width * GUTTER.share));
-  return Math.max(GUTTER.least, Math.min(most, known + GUTTER.around));
+  return Math.round(Math.max(GUTTER.least, Math.min(most, known + GUTTER.around)));
 }
 
 /**
@@ -68,16 +69,33 @@ export function layoutOf({ rows, columns }, { zoom }, width) {
 /** @type {WeakMap<NamedMap, {key: string, image: HTMLCanvasElement}>} */
 const images = new WeakMap();
 
-/** @param {NamedMap} map @param {HeatmapOptions} options one pixel a cell, painted once */
-function imageOf(map, { linear, full }) {
-  const key = `${linear} ${full} ${theme()}`;
-  const known = images.get(map);
-  if (known?.key === key) return known.image;
-  const image = known?.image ?? document.createElement('canvas');
+/**
+ * Return the image of a map, painted once, and the part of it that is seen: one pixel a cell, or where cells are
+ * smaller than pixels one pixel a pixel, with the strongest of its cells.
+ *
+ * @param {NamedMap} map
+ * @param {HeatmapOptions} options
+ * @param {Layout} view
+ * @param {number} scale pixels of the surface in a pixel of the layout
+ * @returns {{image: HTMLCanvasElement, part: number[]}}
+ */
+function imageOf(map, { linear, full }, view, scale) {
   const { weights, rows, columns, signed } = map;
-  paint(image, weights, columns.length, rows.length, { linear, signed, full });
+  const { cell, tall, wide, high, x, y } = view;
+  const [across, down] = [Math.round(wide * cell * scale), Math.round(high * tall * scale)];
+  const isFine = across < wide || down < high;
+  const part = isFine ? [0, 0, across, down] : [x, y, wide, high];
+  const key = `${linear} ${full} ${theme()} ${isFine ? [x, y, wide, high, across, down] : ''}`;
+  const known = images.get(map);
+  if (known?.key === key) return { image: known.image, part };
+  const image = known?.image ?? document.createElement('canvas');
+  const shape = [rows.length, columns.length];
+  const [values, height, width] = isFine
+    ? [pooled(weights, shape, [down, across], [y, x, high, wide]), down, across]
+    : [weights, ...shape];
+  paint(image, values, width, height, { linear, signed, full, keys: columns.length });
   images.set(map, { key, image });
-  return image;
+  return { image, part };
 }
 
 /**
@@ -88,10 +106,11 @@ function imageOf(map, { linear, full }) {
  * @param {Cell} pointed
  */
 export function drawHeatmap(surface, map, options, view, pointed) {
-  const { left, top, cell, tall, wide, high, x, y } = view;
+  const { left, top, cell, tall, wide, high } = view;
   const colours = themeColours();
-  surface.picture(imageOf(map, options), [x, y, wide, high], left, top, wide * cell, high * tall);
-  surface.frame(left, top, wide * cell, high * tall, colours.faint);
+  const { image, part } = imageOf(map, options, view, surface.scale);
+  surface.picture(image, part, left, top, wide * cell, high * tall);
+  surface.frame(left - 1, top - 1, wide * cell + 2, high * tall + 2, colours.faint);
   const held = options.pins.map((token) => placeOf(map.rows, token));
   decorate(surface, view, { map, options, focus: pointed, held, colours });
 }

@@ -7,7 +7,7 @@
  */
 
 import { THUMBNAIL_SIDE } from '../core/maps.js';
-import { shrink } from '../core/matrix.js';
+import { pooled } from '../core/matrix.js';
 import { paint } from './colours.js';
 import { drawColourBar } from './heatmap-labels.js';
 
@@ -25,8 +25,8 @@ export function paintSmall(canvas, small, linear) {
 export function reduced({ rows, columns, weights }) {
   const keys = columns.length;
   if (rows.length !== keys) return { values: weights, width: keys, height: rows.length, keys };
-  const { values, size } = shrink(weights, rows.length, THUMBNAIL_SIDE);
-  return { values: values === weights ? weights.slice() : values, width: size, height: size, keys };
+  const side = Math.min(keys, THUMBNAIL_SIDE);
+  return { values: pooled(weights, [keys, keys], [side, side]), width: side, height: side, keys };
 }
 
 /**

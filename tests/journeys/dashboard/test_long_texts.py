@@ -123,6 +123,45 @@ def test_all_heads_come_as_small_maps(visitor, api):
     assert np.corrcoef(light, largest.ravel() ** (np.log(4) / np.log(512)))[0, 1] < -0.97
 
 
+FAINT = (216, 221, 224)
+"""Colour of the frame around a map in the light theme."""
+
+
+def plotted(page, ratio):
+    """Return the sum of red, green and blue of each pixel within the frame of the heatmap."""
+    canvas = page.locator(".heatmap canvas")
+    data = canvas.evaluate(
+        """(canvas) => [canvas.height, canvas.width,
+             ...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"""
+    )
+    pixels = np.reshape(data[2:], (data[0], data[1], 4))[:, :, :3]
+    framed = (pixels == FAINT).all(axis=2)
+    columns, rows = (np.flatnonzero(framed.sum(axis) > 250 * ratio) for axis in (0, 1))
+    inside = [np.diff(lines).argmax() for lines in (rows, columns)]
+    top, left = rows[inside[0]] + 1, columns[inside[1]] + 1
+    bottom, right = rows[inside[0] + 1], columns[inside[1] + 1]
+    return pixels[top:bottom, left:right].sum(axis=2)
+
+
+@pytest.mark.parametrize(("words", "ratio"), [(187, 1), (374, 1), (497, 1), (510, 2)])
+def test_the_strongest_cells_are_seen_however_small(visitor, api, words, ratio):
+    """A column of the map is darker than a pixel's other cells only if no cell is left out."""
+    text = " ".join(TEXT.split()[:words])
+    page = visitor.open(
+        visitor.state(view="head", layer=3, head=1, a=text), device_scale_factor=ratio
+    )
+    said(page, "Layer 3 head 1 shown.")
+    weights = one_map(api, text, 3, 1)
+    light = plotted(page, ratio)
+    size = len(weights)
+    assert weights[:, 0].mean() > 0.2
+    assert weights[:, 1:].mean(0).max() < 0.1
+    assert light[:, 0].mean() < 0.7 * light[:, 8:].mean(0).min()
+    if light.shape[0] < size:
+        largest = torch.nn.AdaptiveMaxPool2d(light.shape)(torch.from_numpy(weights)[None])[0]
+        assert np.diff(light.ravel()[np.argsort(largest.numpy().ravel())]).max() <= 12
+
+
 def test_the_finder_and_zoom(visitor, api):
     page = visitor.open(
         visitor.state(view="head", layer=1, head=8, a=TEXT, **{"from": 300, "to": 301})

@@ -55,13 +55,20 @@ def words(call, text, pieces, segments=None):
     return [(unit["label"], unit["tokens"]) for unit in call("core/words", "wordUnits", tokenized)]
 
 
-@pytest.mark.parametrize(("size", "most"), [(7, 3), (97, 96), (130, 96), (5, 8)])
+@pytest.mark.parametrize(("size", "most"), [(7, 3), (97, 96), (130, 96)])
 def test_small_maps_are_pooled_as_the_service_pools(call, size, most):
     weights = np.random.default_rng(2).random((size, size), np.float32)
-    found = call("core/matrix", "shrink", {"f32": weights.ravel().tolist()}, size, most)
-    assert found["size"] == min(size, most)
-    pooled = torch.nn.AdaptiveMaxPool2d(found["size"])(torch.from_numpy(weights)[None])[0]
-    np.testing.assert_allclose(found["values"], pooled.numpy().ravel(), rtol=1e-6)
+    given = {"f32": weights.ravel().tolist()}
+    found = call("core/matrix", "pooled", given, [size, size], [most, most])
+    pooled = torch.nn.AdaptiveMaxPool2d(most)(torch.from_numpy(weights)[None])[0]
+    np.testing.assert_allclose(found, pooled.numpy().ravel(), rtol=1e-6)
+
+
+def test_a_part_of_a_signed_map_is_pooled_by_its_strongest(call):
+    """Rows are smaller than tiles, columns larger."""
+    values = [0.1, -0.9, 0.2, 0.3, 0.0, 0.4, -0.5, 0.6]
+    found = call("core/matrix", "pooled", {"f32": values}, [2, 4], [4, 2], [0, 1, 2, 3])
+    assert found == pytest.approx([-0.9, 0.3, -0.9, 0.3, -0.5, 0.6, -0.5, 0.6])
 
 
 @pytest.mark.parametrize(
