@@ -210,7 +210,7 @@ const SCHEMA = {
   /** What the page gives a model of two towers. */
   input: oneOf(['pictures', 'texts'], 'pictures'),
   /** Opacity of a map over its picture. */
-  opacity: number(0.6, [0, 1]),
+  opacity: number(0.8, [0, 1]),
   /** Whether a map over a picture is smooth. */
   smooth: flag(false),
   /** What *Why alike?* compares a picture with. */

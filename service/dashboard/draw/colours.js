@@ -37,6 +37,11 @@ const DIVERGING = {
     [140, 222, 214],
   ],
 };
+/** From what is dimmed to what is shown of a picture. */
+const REVEALED = [
+  [0, 0, 0],
+  [255, 255, 255],
+];
 const STEPS = 256;
 const THEMES = {
   light: {
@@ -95,16 +100,33 @@ function ramp(stops) {
   return table;
 }
 
-/** @param {boolean} signed */
-const colourTable = (signed) => ramp((signed ? DIVERGING : SEQUENTIAL)[theme()]);
+/**
+ * Return the pixels that lie over a picture: black that is lifted where weights are strong, or the colour of the
+ * sign where there is a signed value, so that what counts is what is seen.
+ *
+ * @param {boolean} signed
+ */
+function veils(signed) {
+  const [below, , , , above] = DIVERGING[theme()];
+  return Uint32Array.from({ length: STEPS }, (_, i) => {
+    const place = i / (STEPS - 1);
+    if (!signed) return ((255 * (1 - place)) << 24) >>> 0;
+    const [r, g, b] = place < 0.5 ? below : above;
+    return ((Math.round(255 * Math.abs(2 * place - 1)) << 24) | (b << 16) | (g << 8) | r) >>> 0;
+  });
+}
 
-/** @param {boolean} signed @returns {HTMLCanvasElement} all colours in a row, weakest first */
-export function rampImage(signed) {
+/** @param {boolean} signed @param {boolean} [over] whether it is for a map over a picture */
+const colourTable = (signed, over = false) =>
+  ramp(over && !signed ? REVEALED : (signed ? DIVERGING : SEQUENTIAL)[theme()]);
+
+/** @param {boolean} signed @param {boolean} [over] @returns {HTMLCanvasElement} all colours in a row, weakest first */
+export function rampImage(signed, over = false) {
   const canvas = document.createElement('canvas');
   canvas.width = STEPS;
   canvas.height = 1;
   const image = new ImageData(STEPS, 1);
-  new Uint32Array(image.data.buffer).set(colourTable(signed));
+  new Uint32Array(image.data.buffer).set(colourTable(signed, over));
   contextOf(canvas).putImageData(image, 0, 0);
   return canvas;
 }
@@ -124,16 +146,22 @@ export const exponentOf = (keys) => (keys > 4 ? Math.log(4) / Math.log(keys) : 1
  * @param {Float32Array} values `[height, width]`: 0 … 1, or −1 … 1 when `signed`
  * @param {number} width
  * @param {number} height
- * @param {{linear: boolean, signed?: boolean, keys?: number, full?: number}} options `keys` as in
- *   `exponentOf`; `full` is the weight of the strongest colour
+ * @param {{linear: boolean, signed?: boolean, keys?: number, full?: number, over?: boolean}} options `keys` as in
+ *   `exponentOf`; `full` is the weight of the strongest colour; `over`: as `veils` for a picture
  */
-export function paint(canvas, values, width, height, { linear, signed = false, keys = width, full = 1 }) {
+export function paint(
+  canvas,
+  values,
+  width,
+  height,
+  { linear, signed = false, keys = width, full = 1, over = false },
+) {
   canvas.width = width;
   canvas.height = height;
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const exponent = linear ? 1 : exponentOf(keys);
-  const table = colourTable(signed);
+  const table = over ? veils(signed) : colourTable(signed);
   for (let i = 0; i < pixels.length; i += 1) {
     const value = Math.max(-1, Math.min(1, values[i] / full));
     const strength = Math.abs(value) ** exponent;

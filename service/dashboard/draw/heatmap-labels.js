@@ -125,11 +125,11 @@ function drawColours(surface, { left, top, cell, tall, wide, high }, { map, opti
  * @param {number} x
  * @param {number} y
  * @param {number} width
- * @param {{full: number, linear: boolean, signed: boolean, keys: number}} scale as of `paint`
+ * @param {{full: number, linear: boolean, signed: boolean, keys: number, over?: boolean}} scale as of `paint`
  */
-export function drawColourBar(surface, x, y, width, { full, linear, signed, keys }) {
+export function drawColourBar(surface, x, y, width, { full, linear, signed, keys, over }) {
   const colours = themeColours();
-  const image = rampImage(signed);
+  const image = rampImage(signed, over);
   surface.picture(image, [0, 0, image.width, 1], x, y, width, BAR.height);
   surface.frame(x, y, width, BAR.height, colours.faint);
   const exponent = linear ? 1 : exponentOf(keys);

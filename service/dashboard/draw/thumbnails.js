@@ -1,8 +1,8 @@
 /**
  * Thumbnails of maps.
  *
- * @typedef {{values: Float32Array, width: number, height: number, keys: number}} Small a map made
- *   small; `keys` is how many a row of the whole map has
+ * @typedef {{values: Float32Array, width: number, height: number, keys: number, note?: string}} Small a map made
+ *   small; `keys` is how many a row of the whole map has, `note` is written over it
  * @typedef {{name: string, label: string, small: Small|null}} Picture
  */
 

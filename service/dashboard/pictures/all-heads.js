@@ -5,6 +5,8 @@ import { contextOf } from '../draw/canvas.js';
 import { CanvasSurface } from '../draw/canvas-and-svg.js';
 import { headsView, thumbnailsBy } from '../views/all-heads.js';
 import { html } from '../core/html.js';
+import { fixed } from '../core/numbers.js';
+import { themeColours } from '../draw/colours.js';
 import { drawLayer, layerOf } from './drawing.js';
 import { pictureOf } from './files.js';
 import { HOW, lookControls, pictureMap, saysFrom, titleOf } from './maps.js';
@@ -20,6 +22,8 @@ import { fromOf, nameOf, specialsOf, viewOf } from './tokens.js';
 const SIDE = 128;
 /** The most of the picture's height on the screen, in pixels. */
 const TALL = 240;
+/** Height of a thumbnail's note, in its pixels. */
+const NOTE = 24;
 
 /** Return the width of a crop as a share of its height, as far as thumbnails follow it. @param {number[]} crop */
 const ratioOf = ([left, top, right, bottom]) => Math.max(0.2, Math.min(5, (right - left) / (bottom - top)));
@@ -29,6 +33,19 @@ function fitted([left, top, right, bottom]) {
   const scale = SIDE / Math.max(right - left, bottom - top);
   const [width, height] = [(right - left) * scale, (bottom - top) * scale].map((side) => Math.max(8, side));
   return { x: (SIDE - width) / 2, y: (SIDE - height) / 2, width, height };
+}
+
+/** Write what a thumbnail cannot show over its lower edge. @param {CanvasSurface} surface @param {string} note */
+function drawNote(surface, note) {
+  const { ground, ink } = themeColours();
+  surface.rect(0, SIDE - NOTE, SIDE, NOTE, ground, 0.85);
+  surface.text(note, SIDE / 2, SIDE - NOTE / 2, { size: 16, align: 'center', bold: true, colour: ink });
+}
+
+/** Return the special token that has most of a row's weight, with the weight. @param {Reading} reading @param {Float32Array} row */
+function noteOf({ tokens }, row) {
+  const special = row.findIndex((weight) => weight > 0.5);
+  return special < 0 ? undefined : `${tokens[special]} ${fixed(row[special], 2)}`;
 }
 
 /** Return the function that paints a thumbnail. The same arguments give the same function. */
@@ -62,7 +79,9 @@ const painter = memo(
       context.drawImage(under, 0, 0);
       if (!small) return;
       const layer = layerOf(small.values, 1 / small.keys, linear);
-      drawLayer(new CanvasSurface(context), layer, view, box, { opacity, smooth });
+      const surface = new CanvasSurface(context);
+      drawLayer(surface, layer, view, box, { opacity, smooth });
+      if (small.note) drawNote(surface, small.note);
     };
   },
 );
@@ -88,6 +107,7 @@ export const headsOfPicture = (endOf) => ({
       width: grid[1],
       height: grid[0],
       keys: reading.size,
+      note: noteOf(reading, rows.subarray(place * reading.size, place * reading.size + specials)),
     }));
     return { reading, smalls, cross: new Float32Array(0) };
   },

@@ -72,7 +72,7 @@ const imageOf = memo(
     const factor = smooth ? Math.max(1, Math.min(SMOOTH.factor, room)) : 1;
     const canvas = document.createElement('canvas');
     const cells = factor === 1 ? values : interpolated(values, rows, columns, factor);
-    paint(canvas, cells, columns * factor, rows * factor, { linear, signed, keys, full });
+    paint(canvas, cells, columns * factor, rows * factor, { linear, signed, keys, full, over: true });
     return canvas;
   },
   12,
@@ -144,7 +144,10 @@ export const barHeight = (layer) => (layer ? BAR.gap + BAR.height : 0);
 
 /** Draw the bar of colours under a picture. @param {import('../draw/canvas-and-svg.js').Surface} surface @param {Layer} layer @param {number[]} size of the picture */
 export const drawBar = (surface, layer, [width, height]) =>
-  drawColourBar(surface, 0, height + BAR.gap, Math.min(BAR.width, Math.max(120, width)), layer);
+  drawColourBar(surface, 0, height + BAR.gap, Math.min(BAR.width, Math.max(120, width)), {
+    ...layer,
+    over: true,
+  });
 
 /** Return the scene of a picture with its map. @param {Drawn} drawn @param {number[]} [room] @returns {import('../draw/scene.js').Scene} */
 export function pictureScene(drawn, room = FILE) {

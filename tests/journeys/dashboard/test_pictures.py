@@ -73,10 +73,18 @@ def pictures(visitors: Visitor) -> Iterator[Visitor]:
 
 
 def opened(
-    pictures: Visitor, *, touch: bool = False, query: str = "", file: Any = FILE, **state: Any
+    pictures: Visitor,
+    *,
+    touch: bool = False,
+    scheme: str = "light",
+    query: str = "",
+    file: Any = FILE,
+    **state: Any,
 ) -> Page:
     """Open the page, and choose the picture."""
-    options = {"has_touch": True} if touch else {}
+    options: dict[str, Any] = {"has_touch": True} if touch else {}
+    if scheme != "light":
+        options["color_scheme"] = scheme
     page = pictures.open(query + pictures.state(**state), **options)
     page.get_by_label("Choose a picture").set_input_files(file)
     return page
@@ -120,17 +128,20 @@ def shades(page: Page) -> NDArray[np.int64]:
     return np.array([[brightest(row, one) for one in columns] for row in range(looking.ROWS)])
 
 
-def test_maps_lie_where_the_model_looks(pictures: Visitor, weights: NDArray[np.float32]) -> None:
-    """For each head that looks at a known patch, this patch is the darkest, at the right weight."""
-    page = opened(pictures, **HEAD | {"from": looking.token(2, 5)})
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_maps_lie_where_the_model_looks(
+    pictures: Visitor, weights: NDArray[np.float32], scheme: str
+) -> None:
+    """For each head that looks at a known patch, this patch is shown, and the others are dimmed."""
+    page = opened(pictures, scheme=scheme, **HEAD | {"from": looking.token(2, 5)})
     told(page, "Layer 0 head 1 shown.")
     expected = {0: looking.FIXED, 1: (2, 0), 2: (3, 5)}
     for head, patch in expected.items():
         page.get_by_role("button", name=re.compile(f"^Layer 0 head {head},")).click()
         told(page, f"Layer 0 head {head} shown.")
         found = shades(page)
-        assert np.unravel_index(found.argmin(), found.shape) == patch, found
-        assert found[patch] < np.median(found) / 2, found
+        assert np.unravel_index(found.argmax(), found.shape) == patch, found
+        assert found[patch] > 2 * np.median(found), found
         rows = {name: float(weight) for name, weight in rows_of(page, ".strongest")}
         row = weights[0, head, looking.token(2, 5)]
         assert rows["[CLS]"] == pytest.approx(row[0], abs=6e-5)
