@@ -46,7 +46,8 @@ export class MapView extends HTMLElement {
       this.#render(data);
     };
     const pointed = this.#pointed;
-    const { caption, links } = strongest(data, pointed);
+    const { caption, links, rest = 0 } = strongest(data, pointed);
+    const more = data.map.columns.length - links.length;
     render(
       html`<div class="mapview-lines">
           <lines-map class="lines" .data=${data} .pointed=${pointed} @point=${point}
@@ -62,6 +63,7 @@ export class MapView extends HTMLElement {
         <div class="mapview-links"><table class="links"><caption>${caption}</caption>
           <thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col" class="number">${data.map.measure === 'norms' ? 'norm' : 'weight'}</th></tr></thead>
           <tbody>${links.map((link) => this.#row(data, link))}</tbody>
+          ${rest && more > 0 ? html`<tfoot><tr><td colspan="2">${more} more</td><td class="number">${rest.toFixed(4)}</td></tr></tfoot>` : nothing}
         </table><p class="says">Click or tap a row to choose its pair.</p></div>`,
       this,
     );
@@ -142,8 +144,11 @@ function strongest({ map, options }, { row, column }) {
   const held = options.pins.map((token) => placeOf(rows, token)).filter((place) => place >= 0);
   const chosen = row >= 0 ? row : (held.at(-1) ?? -1);
   if (chosen >= 0) {
-    const links = largest(rowOf(map, chosen), LINKS).map((i) => ({ row: chosen, column: i }));
-    return { caption: html`What “${bdi(rows[chosen].name)}” looks at`, links };
+    const row = rowOf(map, chosen);
+    const links = largest(row, LINKS).map((i) => ({ row: chosen, column: i }));
+    const all = row.reduce((sum, weight) => sum + weight, 0);
+    const rest = links.reduce((sum, { column: i }) => sum - row[i], all);
+    return { caption: html`What “${bdi(rows[chosen].name)}” looks at`, links, rest };
   }
   const links = strongestCells(weights).map((i) => ({ row: Math.floor(i / width), column: i % width }));
   return { caption: 'Strongest links', links };

@@ -178,5 +178,21 @@ export function matched(reply, label) {
           score,
         }) => html`<tr><td>${bdi(label(0, query))}</td><td>${bdi(label(1, document))}</td>
         <td class="number">${fixed(score, 4)}</td></tr>`,
-      )}</tbody></table>`;
+      )}</tbody>${restOf(reply)}</table>`;
+}
+
+/** Row of the matches that are not listed, so that all rows sum to the score. @param {Explanation} reply */
+function restOf(reply) {
+  const rest = otherMatches(reply);
+  return rest
+    ? html`<tfoot><tr><td colspan="2">${rest.label}</td><td class="number">${fixed(rest.score, 4)}</td></tr></tfoot>`
+    : nothing;
+}
+
+/** Return the number and the sum of the matches that are not the strongest; null where all are. @param {Explanation} reply */
+export function otherMatches({ matches }) {
+  const all = [...(matches ?? [])].sort((one, other) => other.score - one.score);
+  const rest = all.slice(MATCHES);
+  const score = rest.reduce((sum, match) => sum + match.score, 0);
+  return rest.length ? { label: `${rest.length} more`, score } : null;
 }

@@ -40,7 +40,7 @@ export const page = (store, panel) => html`
     ${readsBoth(store.info) ? inputSwitch(store) : nothing}
     ${store.modality.isOfPictures ? ofPictures(store) : ofTexts(store)}
     ${tabs(store)}
-    ${switchedOff(store)}
+    ${corrected(store)}${switchedOff(store)}
     <div class="stage">${view(store)}${saveButtons(store)}</div>
     <p id="status" class="status" role="status" aria-live="polite">${store.status}</p>
   </main>
@@ -163,6 +163,10 @@ function content(store, text) {
   if (pictures && source) return store.view.draw(store, text);
   return html`<p class="says">${pictures ? 'Choose a picture to see where each head looks.' : nothing}</p>`;
 }
+
+/** Notice of an address that names what the model has not. @param {Store} store */
+const corrected = (store) =>
+  store.corrected ? html`<aside class="notice" role="status">${store.corrected}</aside>` : nothing;
 
 /** Views that say themselves which heads are off, or in which all are on. */
 const OF_ALL_HEADS = ['ablation', 'why', 'search'];

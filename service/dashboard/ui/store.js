@@ -54,6 +54,8 @@ export class Store {
   picking = /** @type {boolean|null} */ (null);
   /** Second text of the pair that was switched off last. */
   #second = '';
+  /** What an address named that the model has not. */
+  corrected = '';
   #announced = { text: '', version: /** @type {unknown} */ (null) };
   /** View that was shown last. */
   #entered = /** @type {AnyViewSlot|null} */ (null);
@@ -114,6 +116,7 @@ export class Store {
     const typed = {};
     for (const draft of this.drafts.values()) Object.assign(typed, draft.patch());
     this.focus = focus ?? null;
+    this.corrected = '';
     this.#announced = { text: '', version: null };
     this.address.go({ ...typed, ...patch }, options);
   }
@@ -244,6 +247,7 @@ export class Store {
     if (view.isAlone) for (const slot of [this.text, this.link, this.score]) slot.stop();
     else this.text.ask(source, (signal) => (pictures?.open ?? open)(source, signal, view.wantsMaps(state)));
     const text = this.text.answer;
+    if (text && 'reply' in text && this.#correct(text.reply)) return;
     if (view.isAlone) view.ask(this, null, source);
     else if (text && 'reply' in text) {
       this.#scoreText(source);
@@ -255,6 +259,21 @@ export class Store {
       this.link.stop();
     }
     this.arrived();
+  }
+
+  /**
+   * Put a head that the model has into the address, and say so, in place of another one.
+   *
+   * @param {Reading} reading
+   * @returns {boolean} whether the address has changed, and with it the questions
+   */
+  #correct(reading) {
+    const { layer, head } = this.state;
+    const place = reading.place({ layer, head });
+    if (same(place, { layer, head })) return false;
+    this.corrected = `The address names layer ${layer} head ${head}. This model has layers 0 to ${reading.layers - 1}, and heads 0 to ${reading.heads - 1} in each: layer ${place.layer} head ${place.head} is shown.`;
+    this.address.go(place, { replace: true });
+    return true;
   }
 
   /** Stop the view that was shown, and forget what the new one has of another text. @param {Source} source */

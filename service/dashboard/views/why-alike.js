@@ -16,6 +16,7 @@ import {
   matched,
   paced,
   reliability,
+  otherMatches,
   strongestMatches,
   waitOf,
 } from '../ui/explanation-tables.js';
@@ -270,6 +271,8 @@ function pictured(state, reply, parts) {
       to: label(1, document),
       value: score,
     }));
+    const rest = otherMatches(reply);
+    if (rest) pairs.push({ from: rest.label, to: '', value: rest.score });
     return {
       name: 'matches',
       scene: stacked([{ ...pairsScene(pairs), title: `${similarity}: tokens that match, and the scores` }]),

@@ -108,6 +108,15 @@ def test_a_broken_link_still_opens(visitor, address):
     expect(page.locator(".thumbnail, .lines")).not_to_have_count(0)
 
 
+def test_a_head_that_the_model_lacks_is_said_and_corrected(visitor):
+    page = visitor.open("#view=head&layer=99&head=77")
+    expect(page.get_by_text("The address names layer 99 head 77.")).to_be_visible()
+    expect(page).to_have_url(re.compile("layer=5&head=11"))
+    said(page, "Layer 5 head 11 shown.")
+    page.get_by_role("tab", name="Rollout").click()
+    expect(page.get_by_text("The address names")).to_have_count(0)
+
+
 def test_a_map_as_files(visitor, animal):
     page = visitor.open(visitor.state(view="head", layer=3, head=1, pins=10))
     said(page, "Layer 3 head 1 shown.")

@@ -259,6 +259,15 @@ def test_words_are_sums_of_their_tokens_or_removed_as_a_whole(
     np.testing.assert_allclose(marks(page, NAMES[0]), told["occlusion"][0], atol=6e-4)
 
 
+def test_numbers_keep_their_direction_beside_words_from_right_to_left(visitor: Visitor) -> None:
+    """The minus sign of a number stands before it."""
+    page = visitor.open(visitor.state(a="القط ينام على السرير", c="the dog barks", view="why"))
+    expect(page.locator("#status")).to_have_text(re.compile("explained"), timeout=60000)
+    style = "(node) => [getComputedStyle(node).direction, getComputedStyle(node).unicodeBidi]"
+    number = page.locator(".marked[dir=rtl] .number").first
+    assert number.evaluate(style) == ["ltr", "isolate"]
+
+
 def test_matches_of_late_interaction(browser: Browser, late_artifact: Artifact) -> None:
     with (
         running("--artifact", str(late_artifact.folder)) as url,
@@ -278,5 +287,24 @@ def test_matches_of_late_interaction(browser: Browser, late_artifact: Artifact) 
         assert {f"{score:.4f}" for score in best} <= texts_of(picture)
         assert re.match(r'<svg[^>]* height="\d+"', picture)
         assert saved(page, "PNG")[0].startswith(b"\x89PNG")
+        page = visitor.open(visitor.state(a="w1"))
+
+        def twice(route: Route) -> None:
+            reply = route.fetch().json()
+            (result,) = reply["results"]
+            result["matches"] *= 2
+            result["similarity"] *= 2
+            route.fulfill(json=reply)
+
+        page.route("**/explain", twice)
+        page.evaluate(
+            "(hash) => { location.hash = hash; }", visitor.state(a="w1 w2", c="w3 w1", view="why")
+        )
+        expect(page.locator("#status")).to_have_text(re.compile("explained"))
+        rest = page.locator("#panel table.links tfoot td")
+        expect(rest.first).to_have_text(re.compile(r"^\d+ more$"))
+        scores = [float(score) for *_, score in rows_of(page, "#panel table.links")]
+        total = float(page.locator(".why-similarity .figure").inner_text())
+        assert sum(scores) + float(rest.last.inner_text()) == pytest.approx(total, abs=1e-3)
         visitor.check()
         visitor.close()

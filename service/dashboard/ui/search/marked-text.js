@@ -26,7 +26,7 @@ export function markedText({ label, marked, bold = 0, rest = '', isGone, pick })
         word,
         i,
       ) => html`${isBody(words, i, bold) ? html`<br>` : word.before}<button type="button" class=${classOf(word, bold)} aria-pressed=${String(isGone(word))}
-        aria-label=${`${word.label}${said(word)}`} data-says=${`${word.label}${said(word)}`} .tabIndex=${i ? -1 : 0}
+        aria-label=${`${word.label}${said(word)}`} data-says=${`\u2068${word.label}\u2069${said(word)}`} .tabIndex=${i ? -1 : 0}
         .style=${share(largest && word.value !== null ? Math.abs(word.value) / largest : 0)}
         @click=${() => pick(word)}>${word.label}</button>`,
     )}${after.trim() ? html`<s class="lost">${after}</s>` : nothing}</p>
