@@ -58,8 +58,9 @@ def generated(strategy: Any, send: Callable[[Any], None], count: int) -> None:
 
 POSITIVE = {"POST /verify": 0.05}
 """Share of an operation's cases that the document allows, where it is not one half."""
-REFUSALS = (400, 404, 408, 413, 415, 422, 429, "5xx")
-"""Statuses that refuse a body; a body may also be too large, and another check judges a 5xx."""
+REFUSALS = (400, 403, 404, 408, 413, 415, 422, 429, "5xx")
+"""Statuses that refuse a body, also a request without an admin key and a body that is too large;
+another check judges a 5xx."""
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.contract import Pooling, TextTask
 from service.http.connection import HttpProtocol
-from service.models.state import ServiceState, state_of
+from service.models.state import state_of
 from service.process.server import Server
 from service.system import resources
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE
@@ -142,7 +142,9 @@ async def test_one_model_answers_to_every_name_and_says_so(artifact: Artifact) -
         assert ("x-model" in info.headers, other.headers["x-model"]) == (False, name)
 
 
-async def test_what_waits_is_told_of_each_model(artifact: Artifact) -> None:
+async def test_what_waits_is_told_of_each_model_and_as_old_as_its_refresh(
+    artifact: Artifact,
+) -> None:
     engines = [GatedEngine(), GatedEngine()]
     async with serving([variant(artifact, name, 8) for name in "ab"], engines) as client:
         state = state_of(client.app)
@@ -151,22 +153,23 @@ async def test_what_waits_is_told_of_each_model(artifact: Artifact) -> None:
             body = {"inputs": text, "model": name}
             return (await client.post("/encode", json=body)).status_code
 
+        def reported() -> list[float | None]:
+            value = state.metrics.registry.get_sample_value
+            labels = [{"model": m, "lane": lane} for m in "ab" for lane in ("encode", "attention")]
+            return [value("headscope_queue_tokens", one) for one in labels]
+
         asked = [asyncio.create_task(ask(name, "a")) for name in "ab"]
         await until(lambda: all(engine.batches for engine in engines))
         asked += [asyncio.create_task(ask(name, "a b c d")) for name in "ab"]
         await until(lambda: [one.queued_tokens["encode"] for one in state.models] == [6, 6])
-        await state.refresh_metrics()
-        waiting = [
-            state.metrics.registry.get_sample_value(
-                "headscope_queue_tokens", {"model": model, "lane": lane}
-            )
-            for model in "ab"
-            for lane in ("encode", "attention")
-        ]
-        assert waiting == [6, 0, 6, 0]
+        assert await state.refresh_metrics() == ""
+        assert reported() == [6, 0, 6, 0]
         for engine in engines:
             engine.let_through()
         assert await asyncio.gather(*asked) == [200] * 4
+        assert reported() == [6, 0, 6, 0]
+        await state.refresh_metrics()
+        assert reported() == [0] * 4
 
 
 async def test_every_engine_returns_memory_before_the_allocator_does(
@@ -183,17 +186,6 @@ async def test_every_engine_returns_memory_before_the_allocator_does(
     assert released == [*engines, "all"]
 
 
-async def test_an_application_has_one_state(artifact: Artifact) -> None:
-    async with serving(artifact, GatedEngine(), max_length=9) as client:
-        state = state_of(client.app)
-        assert isinstance(state, ServiceState)
-        assert state is state_of(client.app)
-        assert state.models.default.artifact is artifact
-        assert state.settings.max_length == 9
-        assert not state.hangs
-    assert not state.hangs
-
-
 async def test_the_connections_of_each_server_are_counted(artifact: Artifact) -> None:
     async with serving(artifact, GatedEngine()) as client:
         state = state_of(client.app)
@@ -202,29 +194,3 @@ async def test_the_connections_of_each_server_are_counted(artifact: Artifact) ->
             server.server_state.connections.add(HttpProtocol.__new__(HttpProtocol))
         await state.refresh_metrics()
         assert state.metrics.registry.get_sample_value("headscope_connections") == 2
-
-
-async def test_the_queues_metric_is_as_old_as_its_refresh(artifact: Artifact) -> None:
-    engine = GatedEngine()
-    async with serving(artifact, engine) as client:
-        state = state_of(client.app)
-
-        def reported(lane: str) -> float:
-            found = state.metrics.registry.get_sample_value(
-                "headscope_queue_tokens", {"model": "small", "lane": lane}
-            )
-            assert found is not None
-            return found
-
-        first = asyncio.create_task(client.post("/encode", json={"inputs": "a"}))
-        await until(lambda: engine.batches)
-        second = asyncio.create_task(client.post("/encode", json={"inputs": "a b c d"}))
-        lane = state.models.default.inference.engines.default.lanes["encode"]
-        await until(lambda: lane.queued_tokens == 6)
-        assert await state.refresh_metrics() == ""
-        assert (reported("encode"), reported("attention")) == (6, 0)
-        engine.let_through()
-        await asyncio.gather(first, second)
-        assert reported("encode") == 6
-        await state.refresh_metrics()
-        assert reported("encode") == 0

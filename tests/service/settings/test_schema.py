@@ -65,108 +65,60 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "otlp_endpoint": ("http://flag", "http://environment"),
     "log_level": ("debug", "error"),
     **dict.fromkeys(
-        [
-            "workers",
-            "max_length",
-            "max_characters",
-            "max_request_characters",
-            "max_client_batch_size",
-            "max_image_pixels",
-            "max_batch_tokens",
-            "max_queue_tokens",
-            "threads",
-            "max_queue_texts",
-            "drain_seconds",
-        ],
+        (
+            *("workers", "threads", "drain_seconds", "max_length", "max_characters"),
+            *("max_request_characters", "max_client_batch_size", "max_image_pixels"),
+            *("max_batch_tokens", "max_queue_tokens", "max_queue_texts"),
+        ),
         (7, 8),
     ),
-    **dict.fromkeys(["max_body_bytes", "max_image_bytes", "max_body_bytes_in_flight"], (70, 80)),
+    **dict.fromkeys(("max_body_bytes", "max_image_bytes", "max_body_bytes_in_flight"), (70, 80)),
     **dict.fromkeys(
-        [
-            "request_timeout_seconds",
-            "queue_timeout_seconds",
-            "queue_target_seconds",
-            "batch_timeout_seconds",
-            "image_timeout_seconds",
-            "client_timeout_seconds",
-        ],
+        (
+            *("request_timeout_seconds", "queue_timeout_seconds", "queue_target_seconds"),
+            *("batch_timeout_seconds", "image_timeout_seconds", "client_timeout_seconds"),
+        ),
         (0.5, 1.5),
     ),
 }
 """Value of each setting for the command line, and one for the environment."""
-BAD: list[tuple[str, str]] = [
-    ("engine", "jax"),
-    ("device", "tpu"),
-    ("precision", "fp8"),
-    ("port", "65536"),
-    ("port", "-1"),
-    ("port", "http"),
-    ("metrics_port", "0"),
-    ("drain_delay_seconds", "-1"),
-    ("log_level", "loud"),
-    ("request_timeout_seconds", "0"),
-    ("queue_timeout_seconds", "0"),
-    ("batch_timeout_seconds", "0"),
-    ("max_queue_texts", "0"),
-    ("max_image_pixels", "0"),
-    ("max_image_pixels", "89478486"),
-    ("max_body_bytes_in_flight", "0"),
-    ("client_timeout_seconds", "0"),
-    ("api_keys", ""),
-    ("api_keys", "a,,b"),
-    ("admin_keys", ""),
-    ("cors_origins", "example.org"),
-    ("allowed_hosts", ""),
-    ("allowed_hosts", "http://example.org"),
-    ("allowed_hosts", "example.org:80"),
-    ("allowed_hosts", "example.org,,b"),
-    ("allowed_hosts", "::1"),
-    *itertools.product(["image_hosts"], ["", "*", "a,,b", "http://a.org", "a:0", "a:65536", "::1"]),
-    ("image_timeout_seconds", "0"),
-    ("fallback", "onnx"),
-    ("verify_share", "1.1"),
-    ("verify_share", "-0.1"),
-    *itertools.product(
-        [
-            "max_length",
-            "max_characters",
-            "max_client_batch_size",
-            "max_body_bytes",
-            "max_image_bytes",
-            "max_response_bytes",
-            "max_bytes_in_flight",
-            "device_memory_bytes",
-            "memory_budget",
-            "max_batch_tokens",
-            "max_queue_tokens",
-            "threads",
-            "workers",
-            "drain_seconds",
-        ],
-        ["0", "-1", "1.5", "many"],
+NUMBERS = [name for name, (value, _) in VALUES.items() if type(value) in (int, float)]
+POSITIVE = {*NUMBERS} - {"port", "device_id", "verify_share", "drain_delay_seconds"}
+WORDS = {
+    "engine": ("jax",),
+    "device": ("tpu",),
+    "precision": ("fp8",),
+    "log_level": ("loud",),
+    "fallback": ("onnx",),
+    "api_keys": ("", "a,,b"),
+    "admin_keys": ("",),
+    "cors_origins": ("example.org",),
+    "allowed_hosts": ("", "http://example.org", "example.org:80", "example.org,,b", "::1"),
+    "image_hosts": ("", "*", "a,,b", "http://a.org", "a:0", "a:65536", "::1"),
+    "devices": ("", "some", "0,", "0,0", "0;1", "-1", "0,1000", "1.0"),
+    "port": ("65536",),
+    "verify_share": ("1.1", "-0.1"),
+    "max_image_pixels": ("89478486",),
+    "max_queue_tokens": ("5",),
+    "threads": ("1025",),
+    "workers": ("1025",),
+    "device_id": ("1024",),
+    "drain_seconds": ("86401",),
+    **dict.fromkeys(
+        ("max_bytes_in_flight", "memory_budget", "device_memory_bytes", "max_response_bytes"),
+        ("1", "100"),
     ),
-    *itertools.product(
-        ["max_bytes_in_flight", "memory_budget", "device_memory_bytes", "max_response_bytes"],
-        ["1", "100"],
+    **dict.fromkeys(
+        ("max_queue_texts", "max_body_bytes", "max_image_bytes", "max_body_bytes_in_flight"), ("1",)
     ),
-    *itertools.product(["max_queue_texts", "max_body_bytes", "max_image_bytes"], ["1"]),
-    ("max_body_bytes_in_flight", "1"),
-    ("max_queue_tokens", "5"),
-    ("threads", "1025"),
-    ("workers", "1025"),
-    ("device_id", "1024"),
-    *itertools.product(["devices"], ["", "some", "0,", "0,0", "0;1", "-1", "0,1000", "1.0"]),
-    ("drain_seconds", "86401"),
+}
+BAD = [
+    *((name, value) for name, values in WORDS.items() for value in values),
+    *itertools.product(NUMBERS, ["inf", "-inf", "nan", "1e300", "1" * 20, "-5", "many"]),
+    *itertools.product(sorted(POSITIVE), ["0"]),
+    *((name, "1.5") for name in NUMBERS if isinstance(VALUES[name][0], int)),
+    *((name, "1e-300") for name in NUMBERS if name.endswith("timeout_seconds")),
 ]
-
-
-NUMBERS = [
-    name
-    for name, (value, _) in VALUES.items()
-    if isinstance(value, int | float) and not isinstance(value, bool)
-]
-BAD += itertools.product(NUMBERS, ["inf", "-inf", "nan", "1e300", "1" * 20, "-5"])
-BAD += [(name, "1e-300") for name in NUMBERS if name.endswith("timeout_seconds")]
 
 
 def flag(name: str, value: object) -> list[str]:

@@ -206,41 +206,59 @@ async def test_a_collector_that_hangs_keeps_nobody(
             connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
 
-async def test_a_collector_without_end_costs_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Accepted spans count as sent; reading of an endless head is aborted."""
-    heads = {
-        b"HTTP/1.1 200 OK\r\n\r\n": 0,
-        b"HTTP/1.1 500 No\r\n\r\n": 1,
-        b"HTTP/1.1 100 Continue\r\n\r\n": 2,
-    }
-    for head, lines in heads.items():
-        again = head if b" 100 " in head else b"x" * 2**20
-        with socket.create_server(("127.0.0.1", 0)) as server:
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n"
+MEBIBYTE = b"x" * 2**20
+CHUNK = b"100000\r\n" + MEBIBYTE + b"\r\n"
 
-            def serve(
-                server: socket.socket = server, head: bytes = head, again: bytes = again
-            ) -> None:
-                with contextlib.suppress(OSError):  # the library tries once more
-                    while True:
-                        connection, _ = server.accept()
-                        # one that is given up may stay open until it is collected as garbage
-                        connection.settimeout(5)
-                        with connection, contextlib.suppress(ConnectionError, TimeoutError):
-                            connection.recv(65536)
-                            connection.sendall(head)
-                            while True:
-                                connection.sendall(again)
 
-            thread = threading.Thread(target=serve, daemon=True)
-            thread.start()
-            tracing = Tracing(f"http://127.0.0.1:{server.getsockname()[1]}")
-            tracing.observe(exchange())
-            assert tracing._provider.force_flush()
-            tracing.close()
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join(60)
-            assert not thread.is_alive()
-        assert len([r for r in caplog.records if r.levelno >= logging.INFO]) == lines
+@pytest.mark.parametrize(
+    ("first", "again", "lost"),
+    [
+        (HEAD + b"\r\n", MEBIBYTE, False),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n", CHUNK, False),
+        (HEAD + b"content-length: %d\r\n\r\n" % 2**50, MEBIBYTE, False),
+        (HEAD + b"content-length: 9\r\n\r\n", b"", False),
+        (b"HTTP/1.1 500 No\r\n\r\n", MEBIBYTE, True),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", True),
+        (HEAD + b"x: ", b"x", True),
+        (b"", b"x", True),
+    ],
+)
+async def test_a_reply_without_end_costs_a_line(
+    first: bytes, again: bytes, lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bodies are not read, and a head that does not end is cut: the connection closes."""
+    sent = 0
+
+    def serve() -> None:
+        nonlocal sent
+        with contextlib.suppress(OSError):  # the library tries once more
+            while True:
+                connection, _ = server.accept()
+                # one that is given up may stay open until it is collected as garbage
+                connection.settimeout(5)
+                with connection, contextlib.suppress(ConnectionError, TimeoutError):
+                    connection.recv(65536)
+                    connection.sendall(first)
+                    while again:
+                        connection.sendall(again)
+                        sent += len(again)
+                        time.sleep(0.05 if len(again) == 1 else 0)
+                    connection.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        tracing = Tracing(f"http://127.0.0.1:{server.getsockname()[1]}")
+        tracing.observe(exchange())
+        assert tracing._provider.force_flush()
+        tracing.close()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(60)
+        assert not thread.is_alive()
+    assert sent < 64 * 2**20, "the system buffers some of it on both sides"
+    lines = [record for record in caplog.records if record.levelno >= logging.INFO]
+    assert len(lines) == lost
 
 
 WITHOUT = """
