@@ -14,8 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tqdm import tqdm
 
@@ -55,39 +54,26 @@ ROW_CHARACTERS = 16
 """Characters that a row counts in addition to its text."""
 
 
-@dataclass
-class Window:
-    """Consecutive rows of all inputs, by the rows alone: a resumed run has the same windows."""
-
-    start: int
-    """Index of the first row."""
-    places: list[Place] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        """Index after the last row."""
-        return self.start + len(self.places)
-
-
-def windows(places: Iterable[Place], characters: int, done: Mapping[int, int]) -> Iterator[Window]:
+def windows(
+    places: Iterable[Place], characters: int, done: Mapping[int, int]
+) -> Iterator[list[Place]]:
     """Yield the windows that are not done, whose starts and ends `done` has.
 
+    They are consecutive rows of all inputs, by the rows alone: a resumed run has the same windows.
     A row of more than `characters` is a window of its own.
     """
-    window, size, resume = Window(0), 0, 0
+    window, size, resume = list[Place](), 0, 0
     for place in places:
         own = ROW_CHARACTERS + len(place.row.text or "")
-        if window.places and size + own > characters:
+        if window and size + own > characters:
             yield window
-            window, size = Window(place.position), 0
-        if not window.places:
+            window, size = [], 0
+        if not window:
             resume = done.get(place.position, resume)
-        if place.position < resume:
-            window = Window(place.position + 1)
-            continue
-        window.places.append(place)
-        size += own
-    if window.places:
+        if place.position >= resume:
+            window.append(place)
+            size += own
+    if window:
         yield window
 
 
@@ -119,11 +105,7 @@ class Progress:
             else None
         )
 
-    def __enter__(self) -> Self:
-        """Return the display itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the bar, which stays on the terminal."""
         if self._bar is not None:
             self._bar.close()
@@ -135,21 +117,16 @@ class Progress:
             self._bar.update(rows)
         elif self._clock() - self._reported >= LINE_SECONDS:
             self._reported = self._clock()
-            self.say(self.line())
+            rate = (self._done - self._begun) / max(self._reported - self._started, 1e-9)
+            left = tqdm.format_interval((self._total - self._done) / max(rate, 1e-9))
+            self.say(
+                f"{self._done:,} of {self._total:,} {self._unit}, {rate:,.0f} {self._unit}/s, "
+                f"{left} left"
+            )
 
     def say(self, line: str) -> None:
         """Print a message, above the bar if there is one."""
         tqdm.write(f"headscope: {line}", file=sys.stderr)
-
-    def line(self) -> str:
-        """Return a line of rows, rate and remaining time."""
-        seconds = self._clock() - self._started
-        rate = (self._done - self._begun) / max(seconds, 1e-9)
-        left = (self._total - self._done) / max(rate, 1e-9)
-        return (
-            f"{self._done:,} of {self._total:,} {self._unit}, {rate:,.0f} {self._unit}/s, "
-            f"{tqdm.format_interval(left)} left"
-        )
 
 
 DONE, SKIPPED = 0, 3
@@ -242,17 +219,13 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
     done = {part.start: part.end for part in parts}
     unit = "pictures" if surveyed.pictures else "texts"
     before = sum(part.end - part.start for part in parts)
-    with Progress(surveyed.rows, before, unit=unit) as progress:
+    with contextlib.closing(Progress(surveyed.rows, before, unit=unit)) as progress:
         for part in parts:
             if part.skips:
                 _report(options, part.skipped(), progress.say)
-        started: deque[tuple[Window, Pending]] = deque()
+        started: deque[tuple[list[Place], Pending]] = deque()
         for window in windows(surveyed.places(), encoder.window_characters, done):
-            texts = [
-                place.source.given(place.row)
-                for place in window.places
-                if place.row.text is not None
-            ]
+            texts = [p.source.given(p.row) for p in window if p.row.text is not None]
             started.append((window, encoder.begin(texts)))
             if len(started) > AHEAD:
                 _finish(options, *started.popleft(), work, progress)
@@ -263,7 +236,11 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
 
 
 def _finish(
-    options: FileOptions, window: Window, batches: Pending, work: WorkFolder, progress: Progress
+    options: FileOptions,
+    window: list[Place],
+    batches: Pending,
+    work: WorkFolder,
+    progress: Progress,
 ) -> None:
     """Wait for a window, and write its part."""
     outcomes: dict[int, Outcome] = {}
@@ -273,7 +250,7 @@ def _finish(
         progress.advance(len(computed))
     skipped, rows, arrays = list[Skipped](), list[int](), list[TextArrays]()
     texts = itertools.count()
-    for place in window.places:
+    for place in window:
         invalid = place.row.text is None
         outcome = Refused(place.row.problem) if invalid else outcomes[next(texts)]
         if isinstance(outcome, Refused):
@@ -283,9 +260,10 @@ def _finish(
             rows.append(place.position)
             arrays.append(outcome)
     _report(options, skipped, progress.say)
-    progress.advance(len(window.places) - len(outcomes))
+    progress.advance(len(window) - len(outcomes))
     content = joined(options.encoding.kind, rows, arrays) if arrays else {}
-    write_part(work.folder, window.start, window.end, content, skipped)
+    start, end = window[0].position, window[-1].position + 1
+    write_part(work.folder, start, end, content, skipped)
 
 
 def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:

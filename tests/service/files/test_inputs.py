@@ -326,10 +326,11 @@ SOURCE = TextLines(Path("a"), "a", "text", frozenset())
 def test_what_is_left_of_all_windows(lengths: list[int], chance: object) -> None:
     places = [Place(i, SOURCE, Row(i + 1, "x" * n)) for i, n in enumerate(lengths)]
     whole = list(windows(places, 400, {}))
-    assert [place for window in whole for place in window.places] == places
+    assert [place for window in whole for place in window] == places
     for window in whole:
-        size = sum(ROW_CHARACTERS + len(place.row.text or "") for place in window.places)
-        assert size <= 400 or len(window.places) == 1
+        size = sum(ROW_CHARACTERS + len(place.row.text or "") for place in window)
+        assert size <= 400 or len(window) == 1
     done = [window for window in whole if chance.random() < 0.5]  # type: ignore[attr-defined]
-    left = list(windows(places, 400, {window.start: window.end for window in done}))
+    ends = {window[0].position: window[-1].position + 1 for window in done}
+    left = list(windows(places, 400, ends))
     assert left == [window for window in whole if window not in done]

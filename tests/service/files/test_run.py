@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import io
@@ -231,7 +232,7 @@ def test_nothing_to_encode(encode: Encode, tmp_path: Path) -> None:
 def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """The rate counts this run only, not an earlier one."""
     now = [0.0]
-    with Progress(1000, 400, lambda: now[0]) as progress:
+    with contextlib.closing(Progress(1000, 400, lambda: now[0])) as progress:
         now[0] = 9.9
         progress.advance(10)
         now[0] = 10.0
@@ -249,7 +250,7 @@ def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with Progress(10, 4, unit="pictures") as progress:
+    with contextlib.closing(Progress(10, 4, unit="pictures")) as progress:
         progress.say("skipped a line")
         progress.advance(6)
     shown = terminal.getvalue()
