@@ -158,7 +158,7 @@ class KeyFile:
         """Names by the digests of their keys."""
         if path.stat().st_mode & 0o004:
             _log.warning("keys file %s can be read by every user of this machine", path)
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch, name="keys", daemon=True).start()
 
     def refresh(self) -> None:
         """Read the file again if it has changed."""

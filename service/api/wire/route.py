@@ -426,24 +426,22 @@ class PartsResponse(Response):
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
             await exchange.start(200, self.raw_headers, timings)
-            for left, part in zip(reversed(range(len(written))), written, strict=True):
-                await _send(exchange.send, part, more=left > 0 or rest is not None)
+            for part in written:
+                await _send(exchange.send, part)
             if rest is not None:
                 async for item in rest:
                     async for piece in turns.written(item):
                         await _send(exchange.send, piece)
                         del piece  # else it is kept while more is written
                     del item
-                await _send(exchange.send, b"", more=False)
+            await exchange.send({"type": "http.response.body", "body": b""})
         finally:
             if rest is not None:
                 await rest.aclose()
 
 
-async def _send(send: Send, part: Part, *, more: bool = True) -> None:
-    if len(part) > SEND_BYTES:
-        part = memoryview(part)  # a slice of bytes would copy all the rest
-    while len(part) > SEND_BYTES:
-        await send({"type": "http.response.body", "body": part[:SEND_BYTES], "more_body": True})
-        part = part[SEND_BYTES:]
-    await send({"type": "http.response.body", "body": part, "more_body": more})
+async def _send(send: Send, part: Part) -> None:
+    part = memoryview(part)  # a slice of bytes would copy all the rest
+    for start in range(0, len(part), SEND_BYTES):
+        sent = part[start : start + SEND_BYTES]
+        await send({"type": "http.response.body", "body": sent, "more_body": True})

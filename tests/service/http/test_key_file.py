@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import re
-import signal
-import socket
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from model.artifact.manifest import Artifact
 from service.http.admission import (
     MAX_BYTES,
     PAUSE_LINES,
@@ -136,64 +130,14 @@ def test_the_parser_pauses_for_the_event_loop(path: Path, monkeypatch: pytest.Mo
     assert pauses == 3 * [PAUSE_SECONDS]
 
 
-ENDLESS = """
-import sys, time
-from service.http import admission
-
-def sleep(seconds, real=time.sleep):
-    if seconds == admission.PAUSE_SECONDS:
-        print("reading", flush=True)
-    real(seconds)
-
-admission.PAUSE_LINES, admission.PAUSE_SECONDS, admission.LOOK_SECONDS = 2, 3600, 0.01
-admission.time.sleep = sleep
-from service.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("when", ["at the start", "while it serves"])
-def test_a_service_that_reads_a_long_file_ends_when_told(
-    artifact: Artifact, path: Path, tmp_path: Path, when: str
-) -> None:
-    """Though the parser would take hours, and a request with a key has come."""
-    write_keys(path, 10 if when == "at the start" else 1, "s3cret")
-    command = ["serve", "--artifact", str(artifact.folder), "--keys-file", str(path)]
-    with (
-        subprocess.Popen(
-            [sys.executable, "-c", ENDLESS, *command, "--engine", "fake", "--port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as service,
-        socket.socket() as client,
-        contextlib.ExitStack() as at_end,
-    ):
-        at_end.callback(service.kill)
-        assert service.stdout is not None
-        assert service.stderr is not None
-        if when == "while it serves":
-            line = service.stderr.readline()
-            while (found := re.search(r"serving http://\S+:(\d+)", line)) is None:
-                assert line, "the service has ended"
-                line = service.stderr.readline()
-            write_keys(tmp_path / "other", 10, "s3cret")
-            (tmp_path / "other").replace(path)
-            client.connect(("127.0.0.1", int(found[1])))
-            client.sendall(b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert service.stdout.readline() == "reading\n"
-        service.send_signal(signal.SIGTERM)
-        assert service.wait(60) in (0, -signal.SIGTERM)
-
-
 @pytest.mark.anyio
 async def test_old_keys_hold_off_the_loop_until_new_ones_are_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread of its own reads the file, so that requests never wait for the reading."""
+    """A thread reads the file, so that neither requests nor the end of the service wait for it."""
     monkeypatch.setattr("service.http.admission.LOOK_SECONDS", 0.01)
     file = KeyFile(path)
+    assert {thread.daemon for thread in threading.enumerate() if thread.name == "keys"} == {True}
     keys = ApiKeys(None, file)
     write_keys(path, 20_000, "new")
 

@@ -78,12 +78,13 @@ def test_no_interim_reply(port: int) -> None:
 
 def test_a_reply_that_fails_is_reset(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A normally closed connection would look like the end of the body."""
-    send = route._send
+    send, sent = route._send, list[Part]()
 
-    async def fail(sent: Send, part: Part, *, more: bool = True) -> None:
-        if not more:
+    async def fail(sending: Send, part: Part) -> None:
+        if sent:
             raise ValueError
-        await send(sent, part)
+        sent.append(part)
+        await send(sending, part)
 
     monkeypatch.setattr(route, "_send", fail)
     with pytest.raises(ConnectionResetError):

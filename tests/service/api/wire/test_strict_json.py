@@ -114,6 +114,12 @@ async def test_another_encoding_is_named(encoding: str, says: str, size: int) ->
     assert refused.value.detail.startswith("the body " + says.format(place))
 
 
+@pytest.mark.parametrize("sent", [b"\xed\xa0\x80", b"\xff", b"\xc0\xaf"])
+async def test_a_surrogate_and_an_overlong_character_are_not_utf8(sent: bytes) -> None:
+    with pytest.raises(InvalidRequest, match=r"is not UTF-8 \(at byte 19\)"):
+        await read_json(b'{"inputs": "c4n4ry ' + sent + b'"}', unbounded())
+
+
 # ── what its values may hold ───────────────────────────────────────────────────────────────
 
 
