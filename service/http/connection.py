@@ -88,21 +88,22 @@ class HttpProtocol(HttpToolsProtocol):
         self._closing = False
         self._began = self.loop.time()
         """Time at which the request that is being read began."""
-        self._head_deadline: float | None = None
-        self._write_deadline: float | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._last_untaken_bytes = 0
-        """Bytes that the client had not taken when the write deadline was set."""
+        """Bytes that the client had not taken when the write timer was set."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout of the first head on a new connection."""
         self._connection = transport
         super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]
-        self._head_deadline = self.loop.time() + self._timeout
-        self._timer = self.loop.call_at(self._head_deadline, self._watch)
+        self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the requests of a closed connection."""
-        self._timer.cancel()
+        for timer in (self._head_timer, self._write_timer):
+            if timer:
+                timer.cancel()
         super().connection_lost(exc)
         self._disconnect()
 
@@ -118,8 +119,8 @@ class HttpProtocol(HttpToolsProtocol):
                 data = self._feed(data)
             if self._uncounted_bytes > HEAD_BYTES:
                 raise HeaderFieldsTooLarge(_LARGE_HEAD)
-            if self._in_head and self._uncounted_bytes and self._head_deadline is None:
-                self._head_deadline = self.loop.time() + self._timeout
+            if self._in_head and self._uncounted_bytes and self._head_timer is None:
+                self._expect_head()
         except HeaderFieldsTooLarge as error:
             self._refuse(error)
         except httptools.HttpParserError as error:
@@ -191,7 +192,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._in_head = False
         self._uncounted_bytes = 0
-        self._head_deadline = None
+        if self._head_timer:
+            self._stop_head_timer()
         self._unread = self.cycle
 
     def on_body(self, body: bytes) -> None:
@@ -257,7 +259,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: ServiceError) -> None:
         """Stop reading, and answer the current request with an error, after earlier requests."""
         self._final_error = error
-        self._head_deadline = None
+        self._stop_head_timer()
         if self._in_head or self.pipeline:
             if not self._in_head:
                 self.pipeline.popleft()
@@ -325,12 +327,19 @@ class HttpProtocol(HttpToolsProtocol):
     def _end(self, seconds: float) -> None:
         self._closing = True
         self._expect_taken(seconds)
-        self._schedule()
 
     def _expect_taken(self, seconds: float) -> None:
-        if self._write_deadline is None:
-            self._write_deadline = self.loop.time() + seconds
+        if self._write_timer is None:
             self._last_untaken_bytes = self._untaken_bytes()
+            self._write_timer = self.loop.call_later(seconds, self._check_taken)
+
+    def _check_taken(self) -> None:
+        left = self._untaken_bytes()
+        if self._last_untaken_bytes - left < TAKEN_BYTES:
+            self._cut_off()
+            return
+        self._last_untaken_bytes = left
+        self._write_timer = self.loop.call_later(self._timeout, self._check_taken)
 
     def _untaken_bytes(self) -> int:
         """Return the bytes that the client has not taken, in the transport and in the kernel."""
@@ -347,45 +356,33 @@ class HttpProtocol(HttpToolsProtocol):
         self._connection.abort()
 
     def pause_writing(self) -> None:
-        """Start the write deadline when the transport's buffer is full."""
+        """Start the write timer when the transport's buffer is full."""
         super().pause_writing()
         self._expect_taken(self._timeout)
 
     def resume_writing(self) -> None:
-        """Clear the write deadline when the transport's buffer has emptied."""
+        """Stop the write timer when the transport's buffer has emptied."""
         super().resume_writing()
-        if not self._closing:
-            self._write_deadline = None
+        if self._write_timer and not self._closing:
+            self._write_timer.cancel()
+            self._write_timer = None
 
-    def _watch(self) -> None:
-        """Check the deadlines of the head and of the reply."""
-        now = self.loop.time()
-        if self._write_deadline is not None and self._write_deadline <= now:
-            left = self._untaken_bytes()
-            if self._last_untaken_bytes - left < TAKEN_BYTES:
-                self._cut_off()
-                return
-            self._last_untaken_bytes, self._write_deadline = left, now + self._timeout
-        if self._head_deadline is not None and self._head_deadline <= now:
-            self._head_is_late(now)
-        self._schedule()
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._timeout, self._head_is_late)
 
-    def _schedule(self) -> None:
-        """Schedule the next check at the next deadline, or before any deadline set from now on."""
-        soonest = self.loop.time() + self._timeout
-        due = min(self._write_deadline or soonest, self._head_deadline or soonest, soonest)
-        self._timer.cancel()
-        self._timer = self.loop.call_at(due, self._watch)
-
-    def _head_is_late(self, now: float) -> None:
+    def _head_is_late(self) -> None:
         if self.flow.read_paused:
-            self._head_deadline = now + self._timeout
+            self._expect_head()
         elif self._uncounted_bytes:
             seconds = f"{self._timeout:g} seconds"
             self._refuse(RequestTimeout(f"the request's head was not complete within {seconds}"))
         else:
-            self._head_deadline = None
             self.close()
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 class _Transport:
