@@ -1,7 +1,8 @@
-"""Requests on a connection: their heads, order and end, and what is refused."""
+"""Requests on a connection: their heads, order and end, what is refused, and HTTP/1.0."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -9,20 +10,28 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from starlette.types import Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
+from service.api.native.attention import maps
+from service.api.wire import route
+from service.api.wire.route import Part
 from service.engines.fake import FakeEngine
-from service.http.connection import HEAD_BYTES, HEADERS, PIPELINED
+from service.http.connection import HEAD_BYTES, HEADERS, PIPELINED, WholeReplySend
 from service.models.state import state_of
 from testing import raw_http
 from testing.blocking import RawConnection, replies_in
 from testing.raw_http import AMBIGUOUS, BODY, CHUNKED, CHUNKS, GET, LARGE, LENGTH, POST
-from tests.service.harness import CONFIG, GatedEngine, listening
+from tests.service.harness import CONFIG, GatedEngine, exchange, listening
 from tests.service.http.wire import CLOSE, everything, refusal, replies
+
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(
@@ -241,3 +250,197 @@ def test_trailers_are_not_headers(port: int) -> None:
     assert status == 200
     assert headers["x-request-id"] != "trailer"
     assert json.loads(body)["usage"]["inputs"] == 1
+
+
+HEAD = b"POST %s HTTP/1.0\r\nContent-Type: application/json\r\n"
+ENCODE = HEAD % b"/encode"
+INFER = HEAD % b"/v2/models/m/infer"
+ATTENTION = HEAD % b"/attention"
+
+
+def split(received: bytes) -> tuple[bytes, bytes]:
+    head, _, body = received.partition(b"\r\n\r\n")
+    return head.lower(), body
+
+
+def posted(head: bytes, content: object) -> bytes:
+    body = json.dumps(content).encode()
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+STREAMED = [
+    posted(ATTENTION, {"inputs": ["a b"]}),
+    posted(
+        INFER,
+        {
+            "inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a b"]}],
+            "outputs": [{"name": "attention", "parameters": {"binary_data": False}}],
+        },
+    ),
+]
+
+
+@pytest.fixture
+def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps of any size are sent while they are computed."""
+    monkeypatch.setattr(maps, "WHOLE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("request_10", STREAMED, ids=["attention", "KServe"])
+def test_a_streamed_reply_ends_with_the_connection(port: int, request_10: bytes) -> None:
+    head, body = split(everything(port, request_10))
+    assert head.startswith(b"http/1.1 200 ")
+    assert b"transfer-encoding" not in head
+    assert b"content-length" not in head
+    assert b"connection: close" in head
+    assert {"results", "outputs"} & json.loads(body).keys()
+    newer = b"HTTP/1.1\r\nHost: a\r\nConnection: close"
+    head, _ = split(everything(port, request_10.replace(b"HTTP/1.0", newer)))
+    assert b"transfer-encoding: chunked" in head
+
+
+def test_a_reply_of_known_length_keeps_it(port: int) -> None:
+    head, body = split(everything(port, ENCODE + LENGTH + b"\r\n" + BODY))
+    assert b"content-length: %d" % len(body) in head
+    assert json.loads(body)["usage"]["inputs"] == 1
+
+
+def test_no_interim_reply(port: int) -> None:
+    asked = ENCODE + LENGTH + b"Expect: 100-continue\r\n\r\n"
+    assert everything(port, asked + BODY).startswith(b"HTTP/1.1 200 ")
+    with RawConnection(("127.0.0.1", port), 0.5) as connection:
+        connection.send(asked)
+        with pytest.raises(TimeoutError):
+            connection.receive()
+
+
+@pytest.mark.usefixtures("streaming")
+def test_a_reply_that_fails_is_reset(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A normally closed connection would look like the end of the body."""
+    send, sent = route._send, list[Part]()
+
+    async def fail(sending: Send, part: Part) -> None:
+        if sent:
+            raise ValueError
+        sent.append(part)
+        await send(sending, part)
+
+    monkeypatch.setattr(route, "_send", fail)
+    with pytest.raises(ConnectionResetError):
+        everything(port, STREAMED[0])
+
+
+RESULTS = b'{"results":[]}'
+SIZED = (b"content-length", b"%d" % len(RESULTS))
+HEAD_LINES = [(b"content-type", b"application/json"), SIZED, (b"x-request-id", b"a")]
+
+
+class Recorder:
+    """Transport that records what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        raise AssertionError("the connection is kept")
+
+    pause_reading = resume_reading = close
+
+
+class Asked:
+    """A request and its connection, of which nothing is answered yet."""
+
+    def __init__(
+        self,
+        method: str = "POST",
+        *,
+        keep_alive: bool = True,
+        default: tuple[bytes, bytes] = (b"date", b"today"),
+    ) -> None:
+        self.transport: Any = Recorder()
+        self.flow = FlowControl(self.transport)
+        self.completed = 0
+        log = logging.getLogger("unused")
+        self.cycle = RequestResponseCycle(
+            scope={"type": "http", "http_version": "1.1", "method": method},  # type: ignore[typeddict-item]
+            transport=self.transport,
+            flow=self.flow,
+            logger=log,
+            access_logger=log,
+            access_log=False,
+            default_headers=[default],
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=keep_alive,
+            on_response=self.complete,
+        )
+        self.send = WholeReplySend(self.cycle, self.transport)
+
+    def complete(self) -> None:
+        self.completed += 1
+
+    async def send_in_parts(self) -> None:
+        await self.send({"type": "http.response.start", "status": 200, "headers": HEAD_LINES})
+        await self.send({"type": "http.response.body", "body": RESULTS})
+
+
+HEAD = b"".join(b"%b: %b\r\n" % header for header in HEAD_LINES)
+
+
+async def test_a_whole_reply_is_one_write_of_the_same_bytes() -> None:
+    whole, parts = Asked(), Asked()
+    await parts.send_in_parts()
+    assert whole.send.whole(200, HEAD, RESULTS)
+    assert whole.transport.written == [b"".join(parts.transport.written)]
+    assert whole.completed == parts.completed == 1
+    assert whole.cycle.response_complete
+    assert whole.cycle.message_event.is_set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "head"),
+    [
+        (Asked("HEAD"), HEAD),
+        (Asked(keep_alive=False), HEAD),
+        (Asked(), HEAD + b"connection: close\r\n"),
+        (Asked(default=(b"connection", b"close")), HEAD),
+    ],
+    ids=["HEAD", "closes", "close", "drains"],
+)
+def test_what_needs_more_than_a_write_is_left_to_uvicorn(asked: Asked, head: bytes) -> None:
+    assert not asked.send.whole(200, head, RESULTS)
+    assert asked.transport.written == []
+    assert not asked.cycle.response_started
+
+
+@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb"])
+async def test_no_header_begins_another(value: bytes) -> None:
+    asked = Asked()
+    found = exchange(send=asked.send)
+    for reply in (
+        found.reply(200, [(b"x-model", value)], RESULTS),
+        found.start(200, [(b"a", value)]),
+    ):
+        with pytest.raises(ValueError, match="line end"):
+            await reply
+    assert asked.transport.written == []
+    assert found.status == 0
+
+
+def test_a_client_that_does_not_read_is_left_to_uvicorn() -> None:
+    asked = Asked()
+    asked.flow.pause_writing()
+    assert not asked.send.whole(200, HEAD, RESULTS)
+    assert asked.transport.written == []
+
+
+def test_a_reply_to_a_client_that_has_left_is_dropped() -> None:
+    asked = Asked()
+    asked.cycle.disconnected = True
+    assert asked.send.whole(200, HEAD, RESULTS)
+    assert asked.transport.written == []
+    assert asked.completed == 0

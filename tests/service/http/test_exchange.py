@@ -1,4 +1,4 @@
-"""Handling of every request: id, timing, unexpected exceptions, and disconnects."""
+"""Handling of every request: id, timing, body, unexpected exceptions, disconnects, and CORS."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from service.app import create_app
 from service.engines.contract import MapsTask, Task
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from service.errors import EngineFailed
+from service.errors import BodyTooLarge, EngineFailed
 from service.http.admission import Admission
 from service.http.exchange import ENDINGS, Bodies, ExchangeMiddleware
+from service.inference.timings import HEADERS
 from service.models.state import state_of
 from service.settings import Settings
 from service.system.budget import ByteBudget
@@ -28,12 +29,15 @@ from service.telemetry.metrics import Metrics
 from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
+    Client,
     GatedEngine,
     assert_problem,
+    exchange,
     listening,
     serving,
     until,
 )
+from tests.service.http.conftest import ORIGIN
 from tests.service.logged import logged
 
 pytestmark = pytest.mark.anyio
@@ -343,3 +347,205 @@ async def test_a_body_in_single_bytes_is_one_body(client: httpx.AsyncClient) -> 
     headers = {"content-type": "application/json"}
     response = await client.post("/encode", content=drops(), headers=headers)
     assert response.json()["results"][0]["tokens"] == ["[CLS]", "a", "b", "[SEP]"]
+
+
+JSON = {"content-type": "application/json"}
+
+
+def held(app: Any) -> int:
+    return state_of(app).bodies.held
+
+
+@pytest.fixture
+async def bounded(artifact: Artifact) -> AsyncIterator[Client]:
+    """Yield a client with 100 bytes of bodies at once, of a service with a gated engine."""
+    engine = GatedEngine()
+    settings = Settings(max_body_bytes=1000, max_body_bytes_in_flight=100)
+    app = create_app(settings, [artifact], [engine])
+    async with app.router.lifespan_context(app), Client(app) as client:
+        client.engine = engine  # type: ignore[attr-defined]
+        yield client
+        engine.let_through()
+
+
+def padded(size: int) -> bytes:
+    text = b'{"inputs": "a"'
+    return text + b" " * (size - len(text) - 1) + b"}"
+
+
+async def in_parts(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def test_a_body_counts_until_its_request_is_answered(bounded: Client) -> None:
+    engine: GatedEngine = bounded.engine  # type: ignore[attr-defined]
+    first = asyncio.create_task(bounded.post("/encode", content=padded(60), headers=JSON))
+    await until(lambda: engine.batches)
+    assert held(bounded.app) == 60
+    for content in (padded(41), in_parts(padded(60)[:30], padded(60)[30:])):
+        refused = await bounded.post("/encode", content=content, headers=JSON)
+        assert_problem(refused, 429, "of 100 bytes", "Overloaded")
+        assert held(bounded.app) == 60
+    second = asyncio.create_task(bounded.post("/encode", content=padded(40), headers=JSON))
+    await until(lambda: held(bounded.app) == 100)
+    engine.let_through()
+    assert [reply.status_code for reply in await asyncio.gather(first, second)] == [200, 200]
+    assert held(bounded.app) == 0
+
+
+async def test_one_alone_always_may(bounded: Client) -> None:
+    bounded.engine.let_through()  # type: ignore[attr-defined]
+    for content in (
+        padded(1000),
+        in_parts(padded(1000)[:90], padded(1000)[90:500], padded(1000)[500:]),
+    ):
+        reply = await bounded.post("/encode", content=content, headers=JSON)
+        assert reply.status_code == 200
+    assert held(bounded.app) == 0
+
+
+async def test_what_is_refused_early_ends_the_connection(bounded: Client) -> None:
+    refused = await bounded.post("/encode", content=padded(1001), headers=JSON)
+    assert refused.headers["connection"] == "close"
+    wrong = await bounded.post("/encode", content=b"[", headers=JSON)
+    assert wrong.status_code == 400
+    assert "connection" not in wrong.headers
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(artifact: Artifact) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    settings = Settings(client_timeout_seconds=0.05)
+    app = create_app(settings, [artifact], [FakeEngine(CONFIG)])
+    async with app.router.lifespan_context(app), Client(app) as client:
+        late = await client.post("/encode", content=slow(), headers=JSON)
+        problem = assert_problem(late, 408, "within 0.05 seconds")
+        assert problem["type"] == "/problems/request-timeout"
+        assert problem["retryable"]
+        assert late.headers["connection"] == "close"
+        assert held(app) == 0
+        assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
+
+
+def test_a_body_over_the_limit_takes_no_bytes() -> None:
+    bodies, found = Bodies(50, 60, ByteBudget(100, "bodies")), exchange()
+    bodies.take(found, 50)
+    assert found.received_bytes == bodies.budget.held == 50
+    with pytest.raises(BodyTooLarge):
+        bodies.take(found, 1)
+    assert found.received_bytes == bodies.budget.held == 50
+
+
+async def test_a_body_that_came_with_its_head_is_not_waited_for(artifact: Artifact) -> None:
+    sent: list[Any] = []
+
+    async def unread() -> Any:
+        raise AssertionError("the server has received the whole body")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = create_app(Settings(), [artifact], [FakeEngine(CONFIG)])
+    scope = exchange(path="/encode", headers=[(b"content-type", b"application/json")]).scope
+    scope |= {"method": "POST", "whole_body": padded(20), "on_disconnect": None}
+    async with app.router.lifespan_context(app):
+        await app(scope, unread, send)
+    assert sent[0]["status"] == 200
+    assert "whole_body" not in scope, "so that its reader can free it"
+
+
+CORS = "access-control-allow-origin"
+
+
+@pytest.mark.parametrize(
+    "origins", ["", "example.org", "https://", "https://a/b", "https://a,", "null"]
+)
+def test_origins_that_cannot_be_met_are_refused_at_start(origins: str) -> None:
+    with pytest.raises(ValueError, match="an origin is"):
+        Settings(cors_origins=origins)
+
+
+async def test_a_page_may_ask_before_it_has_a_key(guarded: Client) -> None:
+    asked = "authorization, content-type, accept, x-request-id, x-request-timeout-ms"
+    reply = await guarded.options(
+        "/encode",
+        headers={
+            "origin": ORIGIN,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": asked,
+        },
+    )
+    assert reply.status_code == 200
+    assert reply.headers[CORS] == ORIGIN
+    allowed = reply.headers["access-control-allow-headers"].lower()
+    assert set(asked.split(", ")) <= set(allowed.split(", "))
+    assert reply.headers["access-control-allow-methods"] == "GET, POST"
+    assert "access-control-allow-credentials" not in reply.headers
+    assert "x-request-id" not in reply.headers  # as docs/api.md says
+
+
+@pytest.mark.parametrize(
+    ("origin", "method", "header"),
+    [
+        ("https://evil.example", "POST", "accept"),
+        ("null", "POST", "accept"),
+        (ORIGIN + ".evil.example", "POST", "accept"),
+        (ORIGIN, "DELETE", "accept"),
+        (ORIGIN, "POST", "x-other"),
+    ],
+)
+async def test_it_is_told_what_it_may_not(
+    guarded: Client, origin: str, method: str, header: str
+) -> None:
+    headers = {
+        "origin": origin,
+        "access-control-request-method": method,
+        "access-control-request-headers": header,
+    }
+    reply = await guarded.options("/encode", headers=headers)
+    assert reply.status_code == 400
+    assert reply.headers.get(CORS) == (ORIGIN if origin == ORIGIN else None)
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "status"),
+    [
+        (b'{"inputs": "a"}', "old-key", 200),
+        (b'{"inputs": "a"}', "wrong", 401),
+        (b'{"inputs": 1}', "old-key", 422),
+        (b"[", "old-key", 400),
+        (b"x" * 1001, "old-key", 413),
+    ],
+)
+async def test_a_page_can_read_every_reply(
+    guarded: Client, content: bytes, key: str, status: int
+) -> None:
+    headers = {
+        "authorization": f"Bearer {key}",
+        "content-type": "application/json",
+        "origin": ORIGIN,
+    }
+    reply = await guarded.post("/encode", content=content, headers=headers)
+    assert reply.status_code == status
+    assert reply.headers[CORS] == ORIGIN
+    assert reply.headers["vary"] == "Origin"
+    exposed = reply.headers["access-control-expose-headers"].split(", ")
+    own = {"x-request-id", "retry-after", "x-total-time", "x-queue-time", "x-model"}
+    assert own | {*HEADERS.values()} <= {*exposed}
+    assert "access-control-allow-credentials" not in reply.headers
+    headers["origin"] = "https://evil.example"
+    assert CORS not in (await guarded.post("/encode", content=content, headers=headers)).headers
+
+
+async def test_one_origin_of_several_is_a_whole_origin_and_a_star_is_any(
+    guarded: Client, artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    headers = {"origin": "http://localhost:3000", "authorization": "Bearer old-key"}
+    assert (await guarded.get("/info", headers=headers)).headers[CORS] == headers["origin"]
+    headers["origin"] = "http://localhost:30001"
+    assert CORS not in (await guarded.get("/info", headers=headers)).headers
+    async with serving(artifact, onnx_engine, cors_origins="*") as client:
+        assert (await client.get("/info", headers=headers)).headers[CORS] == "*"

@@ -1,22 +1,17 @@
-"""Large replies are written in turns, and whole replies at once."""
+"""Large bodies are read and large replies are written in turns."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from starlette.types import Message
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.errors import RequestTimeout
-from service.http.connection import WholeReplySend
 from service.http.exchange import Bodies
 from service.http.turns import TURN_BYTES, Turns
 from service.system.budget import ByteBudget
@@ -146,115 +141,3 @@ async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
     found = exchange(service=service)
     with pytest.raises(RequestTimeout):
         await bodies.read(found, silent)
-
-
-BODY = b'{"results":[]}'
-SIZED = (b"content-length", b"%d" % len(BODY))
-HEADERS = [(b"content-type", b"application/json"), SIZED, (b"x-request-id", b"a")]
-
-
-class Recorder:
-    """Transport that records what is written."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-    def close(self) -> None:
-        raise AssertionError("the connection is kept")
-
-    pause_reading = resume_reading = close
-
-
-class Asked:
-    """A request and its connection, of which nothing is answered yet."""
-
-    def __init__(
-        self,
-        method: str = "POST",
-        *,
-        keep_alive: bool = True,
-        default: tuple[bytes, bytes] = (b"date", b"today"),
-    ) -> None:
-        self.transport: Any = Recorder()
-        self.flow = FlowControl(self.transport)
-        self.completed = 0
-        log = logging.getLogger("unused")
-        self.cycle = RequestResponseCycle(
-            scope={"type": "http", "http_version": "1.1", "method": method},  # type: ignore[typeddict-item]
-            transport=self.transport,
-            flow=self.flow,
-            logger=log,
-            access_logger=log,
-            access_log=False,
-            default_headers=[default],
-            message_event=asyncio.Event(),
-            expect_100_continue=False,
-            keep_alive=keep_alive,
-            on_response=self.complete,
-        )
-        self.send = WholeReplySend(self.cycle, self.transport)
-
-    def complete(self) -> None:
-        self.completed += 1
-
-    async def send_in_parts(self) -> None:
-        await self.send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        await self.send({"type": "http.response.body", "body": BODY})
-
-
-HEAD = b"".join(b"%b: %b\r\n" % header for header in HEADERS)
-
-
-async def test_a_whole_reply_is_one_write_of_the_same_bytes() -> None:
-    whole, parts = Asked(), Asked()
-    await parts.send_in_parts()
-    assert whole.send.whole(200, HEAD, BODY)
-    assert whole.transport.written == [b"".join(parts.transport.written)]
-    assert whole.completed == parts.completed == 1
-    assert whole.cycle.response_complete
-    assert whole.cycle.message_event.is_set()
-
-
-@pytest.mark.parametrize(
-    ("asked", "head"),
-    [
-        (Asked("HEAD"), HEAD),
-        (Asked(keep_alive=False), HEAD),
-        (Asked(), HEAD + b"connection: close\r\n"),
-        (Asked(default=(b"connection", b"close")), HEAD),
-    ],
-    ids=["HEAD", "closes", "close", "drains"],
-)
-def test_what_needs_more_than_a_write_is_left_to_uvicorn(asked: Asked, head: bytes) -> None:
-    assert not asked.send.whole(200, head, BODY)
-    assert asked.transport.written == []
-    assert not asked.cycle.response_started
-
-
-@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb"])
-async def test_no_header_begins_another(value: bytes) -> None:
-    asked = Asked()
-    found = exchange(send=asked.send)
-    for reply in (found.reply(200, [(b"x-model", value)], BODY), found.start(200, [(b"a", value)])):
-        with pytest.raises(ValueError, match="line end"):
-            await reply
-    assert asked.transport.written == []
-    assert found.status == 0
-
-
-def test_a_client_that_does_not_read_is_left_to_uvicorn() -> None:
-    asked = Asked()
-    asked.flow.pause_writing()
-    assert not asked.send.whole(200, HEAD, BODY)
-    assert asked.transport.written == []
-
-
-def test_a_reply_to_a_client_that_has_left_is_dropped() -> None:
-    asked = Asked()
-    asked.cycle.disconnected = True
-    assert asked.send.whole(200, HEAD, BODY)
-    assert asked.transport.written == []
-    assert asked.completed == 0

@@ -4,26 +4,185 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from fastapi.exceptions import RequestValidationError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.artifact.manifest import Artifact
+from service.api.wire import bodies
+from service.api.wire.bodies import (
+    INLINE_BODY_BYTES,
+    MAX_VALUES,
+    count_values,
+    parsed_bytes,
+    read_json,
+)
 from service.api.wire.route import ModelRequest, validated
 from service.engines.onnx import OnnxEngine
+from service.errors import InvalidRequest, Overloaded, RequestTooLarge, Unprocessable
+from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import assert_problem, serving
 
 pytestmark = pytest.mark.anyio
+TEXTS = st.text(st.sampled_from('ab"\\,[{]}: é😀'), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.integers(-9, 10**9) | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+    max_leaves=40,
+)
+
+
+def values(body: Any) -> int:
+    """Return the number of values in a body; empty lists and objects count twice."""
+    if isinstance(body, list | dict):
+        inner = body.values() if isinstance(body, dict) else body
+        return 1 + (sum(map(values, inner)) if body else 1)
+    return 1
+
+
+@given(VALUES, st.integers(1, 30))
+def test_commas_and_brackets_in_texts_are_no_values(body: Any, block_bytes: int) -> None:
+    """This holds however the body is divided into blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "BLOCK_BYTES", block_bytes)
+        assert count_values(orjson.dumps(body)) == values(body)
+
+
+LARGE: dict[str, bytes] = {
+    "pairs": b"[" + b",".join([b'["a","b"]'] * 1_600_000) + b"]",
+    "empty lists": b"[" + b"[]," * 5_000_000 + b"[]]",
+    "objects": b"[" + b'{"a":1},' * 1_900_000 + b"1]",
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+    "open": b'[["' * 100_000,
+}
+
+
+def unbounded() -> Reservation:
+    return Reservation(ByteBudget(2**40))
+
+
+@pytest.mark.parametrize("name", LARGE)
+async def test_nothing_is_built_of_too_many_values(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies.orjson, "loads", None)  # any parsing fails
+    with pytest.raises(Unprocessable, match="more than 65536 values"):
+        await read_json(LARGE[name], unbounded())
+
+
+@pytest.mark.parametrize(
+    "text", ["," * 3_000_000, '"' * 1_000_000, "\\" * 1_000_001, '\\"[' * 500_000]
+)
+async def test_a_long_text_is_one_value_whatever_it_holds(text: str) -> None:
+    assert await read_json(orjson.dumps({"inputs": text}), unbounded()) == {"inputs": text}
+
+
+async def test_the_bound_is_exact() -> None:
+    list_itself = 1
+    most = orjson.dumps([10**8] * (MAX_VALUES - list_itself))
+    assert len(most) > INLINE_BODY_BYTES
+    assert len(await read_json(most, unbounded())) == MAX_VALUES - list_itself
+    with pytest.raises(Unprocessable):
+        await read_json(orjson.dumps([10**8] * MAX_VALUES), unbounded())
+
+
+async def test_what_is_no_json_is_refused_at_any_size() -> None:
+    for body in (b"{", b'{"inputs": "' + b"a" * 10**6, b'"' + b"a" * 10**6 + b'\xff"'):
+        with pytest.raises(InvalidRequest):
+            await read_json(body, unbounded())
+
+
+@pytest.mark.parametrize("size", [3, INLINE_BODY_BYTES])
+@pytest.mark.parametrize(
+    ("encoding", "says"),
+    [
+        ("latin-1", "is not UTF-8 (at byte {}): encode it as UTF-8"),
+        ("utf-8-sig", "begins with a byte order mark (UTF-8 BOM): send it without"),
+        ("utf-16", "is not UTF-8 but UTF-16 by its byte order mark: encode it as UTF-8"),
+        ("utf-16-le", "is not UTF-8 but UTF-16 by its zero bytes: encode it as UTF-8"),
+        ("utf-32", "is not UTF-8 but UTF-32 by its byte order mark: encode it as UTF-8"),
+        ("utf-32-be", "is not UTF-8 but UTF-32 by its zero bytes: encode it as UTF-8"),
+        ("utf-8", "is not valid JSON (at byte {})"),
+    ],
+)
+async def test_another_encoding_is_named(encoding: str, says: str, size: int) -> None:
+    """Of bodies of any size; places are counted in bytes, also after characters of several."""
+    text = "a" * size + "é"
+    start, end = f'{{"inputs": "{text}"', "" if encoding == "latin-1" else " no"
+    place = start.encode().index(b"\xc3") if encoding == "latin-1" else len(start.encode()) + 1
+    with pytest.raises(InvalidRequest) as refused:
+        await read_json((start + end).encode(encoding), unbounded())
+    assert refused.value.detail.startswith("the body " + says.format(place))
+
+
+@pytest.mark.parametrize("sent", [b"\xed\xa0\x80", b"\xff", b"\xc0\xaf"])
+async def test_a_surrogate_and_an_overlong_character_are_not_utf8(sent: bytes) -> None:
+    with pytest.raises(InvalidRequest, match=r"is not UTF-8 \(at byte 19\)"):
+        await read_json(b'{"inputs": "c4n4ry ' + sent + b'"}', unbounded())
+
+
+# ── what its values may hold ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("large", [True, False])
+async def test_memory_is_held_before_anything_is_built(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"inputs": "' + b"a" * (10**6 if large else 10) + b'"}'
+    monkeypatch.setattr(bodies.orjson, "loads", None)  # whoever parses fails
+    reservation = Reservation(ByteBudget(len(body)))
+    with pytest.raises(RequestTooLarge, match="more than"):
+        await read_json(body, reservation)
+    budget = ByteBudget(2 * len(body))
+    other, reservation = Reservation(budget), Reservation(budget)
+    other.grow(2 * len(body))
+    with pytest.raises(Overloaded if large else RequestTooLarge):
+        await read_json(body, reservation)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["a" * 1000] * 500,
+        ["aa"] * 5000,
+        [[]] * 5000,
+        [{}] * 5000,
+        list(range(1000, 6000)),
+        ["é" * 300] * 100,
+        ["a" * 300 + "\U0001f600"] * 100,
+        [{"text": "a b"}] * 1000,
+    ],
+)
+def test_values_hold_no_more_than_is_reserved(value: Any) -> None:
+    for body in (orjson.dumps(value), json.dumps(value).encode()):
+        assert memory_of(orjson.loads(body)) <= parsed_bytes(body)
+
+
+def memory_of(value: Any) -> int:
+    """Bytes of a value and of all values inside."""
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        size += sum(memory_of(one) for one in value.values())
+    if isinstance(value, list):
+        size += sum(memory_of(one) for one in value)
+    return size
+
+
 CANARY = b"c4n4ry"
 JSON = {"content-type": "application/json"}
 GOOD = b'{"inputs": "still here?"}'
 DEEP = 30_000
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 async def canary(client: httpx.AsyncClient) -> AsyncIterator[None]:
     """Check that a good request gets the same reply before and after the test."""
     before = await client.post("/encode", content=GOOD, headers=JSON)
@@ -33,6 +192,7 @@ async def canary(client: httpx.AsyncClient) -> AsyncIterator[None]:
     assert after.content == before.content
 
 
+@pytest.mark.usefixtures("canary")
 @pytest.mark.parametrize(
     "body",
     [
@@ -66,6 +226,7 @@ async def test_no_json(client: httpx.AsyncClient, body: bytes) -> None:
     assert CANARY not in response.content
 
 
+@pytest.mark.usefixtures("canary")
 @pytest.mark.parametrize("body", [b"[]", b'"c4n4ry"', b"1", b"null", b"true", b"[{}]"])
 async def test_json_that_is_no_object(client: httpx.AsyncClient, body: bytes) -> None:
     response = await client.post("/encode", content=body, headers=JSON)
@@ -73,6 +234,7 @@ async def test_json_that_is_no_object(client: httpx.AsyncClient, body: bytes) ->
     assert CANARY not in response.content
 
 
+@pytest.mark.usefixtures("canary")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -107,6 +269,7 @@ async def test_json_by_any_spelling(client: httpx.AsyncClient, content_type: str
     assert response.status_code == 200
 
 
+@pytest.mark.usefixtures("canary")
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "zstd", "gzip, gzip", "GZIP"])
 async def test_compressed_bodies_are_not_unpacked(client: httpx.AsyncClient, encoding: str) -> None:
     bomb = gzip.compress(b'{"inputs": "' + b"a" * 10**7 + b'"}')
