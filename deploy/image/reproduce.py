@@ -11,10 +11,9 @@ import hashlib
 import sys
 from pathlib import Path
 
-from deploy.image.engine import Engine
+from deploy.image.engine import Engine, opened, step
+from deploy.image.lock import SERVING
 from deploy.image.measure import files
-from deploy.image.session import opened, step
-from deploy.image.variants import SERVING
 
 
 def digests(root: Path) -> dict[str, str]:

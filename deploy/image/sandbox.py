@@ -6,18 +6,16 @@ The process has no capabilities and cannot gain any. The network is this machine
 
 from __future__ import annotations
 
-import signal
-import socket
+import os
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from deploy.image.engine import EngineError
+from testing import process
 
-READY_SECONDS = 120
-STOP_SECONDS = 20
+STOP_SECONDS = 20.0
 MOUNTS = """
 root=$1 user=$2
 shift 2
@@ -43,13 +41,6 @@ assert not pathlib.Path("/build").exists() and not pathlib.Path("/package").exis
 """Script that checks the sandbox from inside, and prints the installed distributions' names."""
 
 
-def free_port() -> int:
-    """Return a free TCP port of this machine."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @dataclass(frozen=True)
 class Sandbox:
     """A container's root and its image's configuration, in docker's form.
@@ -70,40 +61,32 @@ class Sandbox:
         """Address of the service."""
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, command: list[str], output: IO[str] | int) -> subprocess.Popen[str]:
-        """Start a command of the image.
+    def command(self, words: list[str]) -> list[str]:
+        """Return the command line that runs a command of the image in the sandbox."""
+        return [
+            *("unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", MOUNTS),
+            *("inside", str(self.root), self.config["User"], *self.config["Env"]),
+            *(f"HEADSCOPE_PORT={self.port}", *words),
+        ]
 
-        Args:
-            command: words of the command line.
-            output: destination of standard output and standard error.
-
-        """
-        return subprocess.Popen(
-            [
-                *("unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", MOUNTS),
-                *("inside", str(self.root), self.config["User"], *self.config["Env"]),
-                *(f"HEADSCOPE_PORT={self.port}", *command),
-            ],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def call(self, command: list[str], seconds: float = 60) -> str:
+    def call(self, words: list[str], seconds: float = 60) -> str:
         """Run a command of the image, and return its output.
 
         Raises:
             EngineError: the command failed.
 
         """
-        process = self.start(command, subprocess.PIPE)
-        try:
-            output, _ = process.communicate(timeout=seconds)
-        finally:
-            process.kill()
-        if process.returncode:
-            raise EngineError(f"{command[0]} failed in the image:\n{output}")
-        return output
+        done = subprocess.run(
+            self.command(words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        if done.returncode:
+            raise EngineError(f"{words[0]} failed in the image:\n{done.stdout}")
+        return done.stdout
 
     def distributions(self) -> set[str]:
         """Check the sandbox from inside, and return the names of the installed distributions."""
@@ -111,62 +94,34 @@ class Sandbox:
 
     def is_healthy(self) -> bool:
         """Return whether the image's own health check passes."""
-        process = self.start(self.config["Healthcheck"]["Test"][1:], subprocess.DEVNULL)
-        return process.wait(timeout=60) == 0
+        command = self.command(self.config["Healthcheck"]["Test"][1:])
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        return done.returncode == 0
 
 
-class Service:
-    """Process of the image's own command in a sandbox, as a context manager.
+class Service(process.Service):
+    """Process of the image's own command in a sandbox."""
 
-    Raises:
-        EngineError: the service is not ready in time, or does not exit with status 0 in time.
-
-    """
-
-    def __init__(self, sandbox: Sandbox, log: Path, *options: str) -> None:
-        self._sandbox = sandbox
-        self._log = log
-        self._command = [*sandbox.config["Entrypoint"], *sandbox.config["Cmd"], *options]
-
-    def __enter__(self) -> Service:
-        with self._log.open("w", encoding="utf-8") as output:
-            self._process = self._sandbox.start(self._command, output)
-        return self
-
-    def wait_until_ready(self, interval: float = 0.02) -> float:
-        """Wait until `GET /health/ready` is answered with 200, and return the seconds it took."""
-        began = time.monotonic()
-        while not self._answers_ready():
-            if self._process.poll() is not None or time.monotonic() - began > READY_SECONDS:
-                raise EngineError(f"not ready:\n{self._log.read_text(encoding='utf-8')}")
-            time.sleep(interval)
-        return time.monotonic() - began
-
-    def _answers_ready(self) -> bool:
-        request = b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        try:
-            with socket.create_connection(("127.0.0.1", self._sandbox.port), timeout=5) as peer:
-                peer.sendall(request)
-                return peer.recv(12) == b"HTTP/1.1 200"
-        except OSError:
-            return False
+    def __init__(self, sandbox: Sandbox) -> None:
+        config = sandbox.config
+        command = sandbox.command([*config["Entrypoint"], *config["Cmd"]])
+        super().__init__(command, sandbox.port, environment=os.environ)
 
     def terminate(self) -> None:
         """Send SIGTERM to the service, process 1 of its namespace."""
-        pid = self._process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-        subprocess.run(["kill", f"-{signal.SIGTERM.name}", *children], check=True)
+        for child in self.children:
+            child.terminate()
 
     def wait_for_end(self) -> None:
-        """Wait for an exit with status 0."""
-        try:
-            status = self._process.wait(timeout=STOP_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise EngineError(f"still running {STOP_SECONDS} s after SIGTERM") from error
-        if status:
-            raise EngineError(f"ended with {status}:\n{self._log.read_text(encoding='utf-8')}")
+        """Wait for an exit with status 0.
 
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        Raises:
+            EngineError: the service does not exit in time, or exits with another status.
+
+        """
+        try:
+            status = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise EngineError(f"still running {STOP_SECONDS:g} s after SIGTERM") from error
+        if status:
+            raise EngineError(f"ended with {status}:\n{self.log}")

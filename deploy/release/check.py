@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from deploy.image import answers
-from deploy.image.engine import EngineError
-from deploy.image.session import step
+from deploy.image.engine import EngineError, step
 from testing.process import Service, clean_environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]

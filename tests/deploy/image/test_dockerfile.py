@@ -18,8 +18,7 @@ from typing import get_args
 import pytest
 
 from deploy.image.engine import argument, base_name
-from deploy.image.lock import LOCKS
-from deploy.image.variants import SERVING
+from deploy.image.lock import LOCKS, SERVING
 from model.config.precision import Precision
 from model.runtimes.registry import runtime_of
 from model.vendor_telemetry import VARIABLES

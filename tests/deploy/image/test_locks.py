@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.image.lock import LOCKS, requirements, without_torch
-from deploy.image.variants import BUILDING, ELSEWHERE, SERVING
+from deploy.image.lock import BUILDING, ELSEWHERE, LOCKS, SERVING, requirements, without_torch
 
 ROOT = Path(__file__).resolve().parents[3]
 LINE = re.compile(r"([a-z0-9-]+)(?:\[[a-z,]+\])?==([\w.]+)")
