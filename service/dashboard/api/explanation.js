@@ -87,7 +87,7 @@ function additive(rows, error) {
  * @param {Explanation} explained
  * @param {boolean} cut
  * @param {AbortSignal} signal
- * @param {{spans?: string, block?: number}} [units] what is removed as a whole
+ * @param {{spans?: string, block?: number, top?: number}} [units] what is removed as a whole, and of how many
  * @returns {Promise<Shares>}
  */
 export async function occlusion(explained, cut, signal, units) {
@@ -131,7 +131,7 @@ export const headLosses = async (explained, cut, signal) =>
  * @param {boolean} cut
  * @param {string[]} include
  * @param {AbortSignal} signal
- * @param {{spans?: string, block?: number}} [more] fields of the request
+ * @param {{spans?: string, block?: number, top?: number}} [more] fields of the request
  */
 const asked = ({ texts }, cut, include, signal, more) =>
   explain(

@@ -11,6 +11,8 @@ import { worded } from './problems.js';
 
 const MATCHES = 12;
 const HEADS = 5;
+/** Number of words that are left out of each long text. */
+export const TOP_WORDS = 20;
 
 /**
  * @typedef {import('./store.js').Store} Store
@@ -27,6 +29,9 @@ const paces = new Map();
 const UNITS = {
   occlusion: ({ texts: [a, b] }) => a.tokens.length ** 2 + b.tokens.length ** 2,
   words: ({ texts: [a, b] }) => a.tokens.length ** 2 + b.tokens.length ** 2,
+  // some fifteen tokens a sentence
+  sentences: ({ texts: [a, b] }) => (a.tokens.length ** 2 + b.tokens.length ** 2) / 15,
+  strongest: ({ texts: [a, b] }) => TOP_WORDS * (a.tokens.length + b.tokens.length),
   decomposition: ({ texts: [a, b] }) => a.tokens.length ** 2 + b.tokens.length ** 2,
   layers: ({ reading, texts: [a, b] }) => (reading.layers + 1) * (a.tokens.length + b.tokens.length),
   heads: ({ reading, texts: [a, b] }) => reading.layers * reading.heads * (a.tokens.length + b.tokens.length),
@@ -40,7 +45,7 @@ const UNITS = {
  * @returns {number|null} null of a decomposition, until one has been measured
  */
 function expected(reply, part) {
-  const others = part === 'decomposition' ? [] : ['occlusion', 'layers'];
+  const others = part === 'decomposition' ? [] : ['occlusion', 'sentences', 'layers'];
   const known = [part, ...others].find((name) => paces.has(name));
   return known ? Number(paces.get(known)) * UNITS[part](reply) : null;
 }

@@ -18,6 +18,7 @@ import {
   reliability,
   otherMatches,
   strongestMatches,
+  TOP_WORDS,
   waitOf,
 } from '../ui/explanation-tables.js';
 import { otherTextProblem } from '../ui/problems.js';
@@ -51,6 +52,8 @@ const METHODS = {
 };
 const NAMES = /** @type {MethodName[]} */ (Object.keys(METHODS));
 const TEXTS = ['Text', 'Other text'];
+/** Number of tokens of both texts from which on sentences come first, and words of the strongest. */
+const LONG = 300;
 
 /** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const whyView = {
@@ -66,18 +69,35 @@ export const whyView = {
     }
   },
 
+  /** @returns {Record<string, (signal: AbortSignal) => Promise<unknown>>} */
   parts({ asked: { cut }, reply, state }) {
     if (reply.matches) return {};
     /** @param {string} part @param {(signal: AbortSignal) => Promise<unknown>} work */
     const timed = (part, work) => (/** @type {AbortSignal} */ signal) => paced(reply, part, work(signal));
+    const [layers, shares, heads] = [
+      timed('layers', (signal) => layerCosines(reply, cut, signal)),
+      timed('decomposition', (signal) => decomposition(reply, cut, signal)),
+      timed('heads', (signal) => headLosses(reply, cut, signal)),
+    ];
+    if (isLong(reply)) {
+      const without = (/** @type {string} */ part, /** @type {{spans: string, top?: number}} */ units) =>
+        timed(part, (signal) => occlusion(reply, cut, signal, units));
+      return {
+        sentences: without('sentences', { spans: 'sentences' }),
+        strongest: without('strongest', { spans: 'words', top: TOP_WORDS }),
+        layers,
+        heads,
+        decomposition: shares,
+      };
+    }
     return {
-      layers: timed('layers', (signal) => layerCosines(reply, cut, signal)),
+      layers,
       ...(state.words
         ? { words: timed('words', (signal) => occlusion(reply, cut, signal, { spans: 'words' })) }
         : {}),
       occlusion: timed('occlusion', (signal) => occlusion(reply, cut, signal)),
-      decomposition: timed('decomposition', (signal) => decomposition(reply, cut, signal)),
-      heads: timed('heads', (signal) => headLosses(reply, cut, signal)),
+      decomposition: shares,
+      heads,
     };
   },
 
@@ -124,11 +144,25 @@ export const whyView = {
         layers: doneOf(parts, 'layers'),
         heads: doneOf(parts, 'heads'),
         matches,
+        sentences: plainLosses(doneOf(parts, 'sentences')),
+        strongest: plainLosses(doneOf(parts, 'strongest')),
         ...Object.fromEntries(plain),
       },
     };
   },
 };
+
+/** Whether sentences are left out before words. @param {Reply} reply */
+const isLong = ({ texts: [a, b] }) => a.tokens.length + b.tokens.length > LONG;
+
+/** Return losses for JSON, with null where none was computed. @param {Shares|null} shares */
+const plainLosses = (shares) =>
+  shares?.spans?.map((spans, side) =>
+    spans.map(({ start, end }, i) => {
+      const loss = shares.worth[side][i];
+      return { start, end, loss: Number.isNaN(loss) ? null : loss };
+    }),
+  ) ?? null;
 
 /** Return what a part has answered, or null. @param {Parts} parts @param {string} name */
 function doneOf(parts, name) {
@@ -139,17 +173,19 @@ function doneOf(parts, name) {
 /** Return the shares of each method as far as they have come. @param {Reply} reply @param {Parts} parts @returns {Record<MethodName, Shares|null>} */
 const sharesOf = (reply, parts) => ({
   pairs: reply.pairs,
-  occlusion: doneOf(parts, 'occlusion'),
+  occlusion: doneOf(parts, isLong(reply) ? 'sentences' : 'occlusion'),
   decomposition: doneOf(parts, 'decomposition'),
 });
 
 /** @param {Reply} reply @param {Parts} parts */
-const isComplete = ({ matches }, parts) =>
-  Boolean(matches) ||
-  ['occlusion', 'layers', 'decomposition', 'heads'].every((name) => {
-    const answer = parts[name]?.answer;
-    return answer && !('pending' in answer);
-  });
+const isComplete = (reply, parts) =>
+  Boolean(reply.matches) ||
+  [...(isLong(reply) ? ['sentences', 'strongest'] : ['occlusion']), 'layers', 'decomposition', 'heads'].every(
+    (name) => {
+      const answer = parts[name]?.answer;
+      return answer && !('pending' in answer);
+    },
+  );
 
 /**
  * Return the chosen method or, if it has failed, the first one that has come.
@@ -160,7 +196,9 @@ const isComplete = ({ matches }, parts) =>
  */
 function chosen(why, reply, parts) {
   const known = sharesOf(reply, parts);
-  const failed = why === 'pairs' ? !reply.pairs : Boolean(parts[why]?.answer && 'error' in parts[why].answer);
+  const part = why === 'occlusion' && isLong(reply) ? 'sentences' : why;
+  const failed =
+    why === 'pairs' ? !reply.pairs : Boolean(parts[part]?.answer && 'error' in parts[part].answer);
   return failed ? (NAMES.find((name) => known[name]) ?? why) : why;
 }
 
@@ -183,24 +221,25 @@ function byMethod(store, reply, parts) {
   const methods = NAMES.map((name) => ({
     name: METHODS[name].name,
     shares: known[name],
-    part: name,
+    part: name === 'occlusion' && isLong(reply) ? 'sentences' : name,
     refusal: name === 'pairs' ? reply.refusal : '',
   }));
   const section = (/** @type {string} */ name, /** @type {unknown} */ content) =>
     html`<section aria-label=${name}><h3>${name}</h3>${content}</section>`;
   const [layers, heads] = [doneOf(parts, 'layers'), doneOf(parts, 'heads')];
   const figures = figuresOf(state, reply, known[method], method);
-  const waits = partOf(state, method);
+  const waits = partOf(state, reply, method);
   return html`<div class="segments" role="group" aria-label="Method">${NAMES.map(
     (one) => html`<button type="button" aria-pressed=${String(one === method)}
         ?disabled=${chosen(one, reply, parts) !== one} @click=${() => store.go({ why: one })}>${METHODS[one].name}</button>`,
   )}</div>
     <p class="says">${METHODS[method].says}</p>
     ${shownShares(state, reply, parts, method) ? nothing : html`<p>${waitOf(reply, parts, waits)}</p>`}
+    ${waits === 'sentences' ? covered(reply, parts) : nothing}
     ${[0, 1].map((side) => marked(state, reply, parts, method, side))}
     <div class="why-body">${figures ? html`<three-maps class="why-map" .data=${figures}></three-maps>` : nothing}
       <div class="comparison">
-        ${section('How reliable is this?', reliability(reply, parts, methods, known.occlusion))}
+        ${section('How reliable is this?', reliability(reply, parts, methods, isLong(reply) ? null : known.occlusion))}
         ${section('Layer by layer', layers ? byLayer(layers) : waitOf(reply, parts, 'layers'))}
         ${section('Head by head', heads ? byHead(store, heads) : waitOf(reply, parts, 'heads'))}
       </div></div>`;
@@ -210,12 +249,19 @@ function byMethod(store, reply, parts) {
 const figuresOf = ({ words, bare }, { texts }, shares, method) =>
   shares?.pairs ? shareMap(texts, shares.pairs, METHODS[method].name, words, bare, theme()) : null;
 
-/** Return the part whose shares are shown: losses of words are not sums over their tokens. @param {import('../core/state.js').State} state @param {MethodName} method */
-const partOf = ({ words }, method) => (words && method === 'occlusion' ? 'words' : method);
+/**
+ * Return the part whose shares are shown: losses of words are not sums over their tokens.
+ *
+ * @param {import('../core/state.js').State} state
+ * @param {Reply} reply
+ * @param {MethodName} method
+ */
+const partOf = ({ words }, reply, method) =>
+  method === 'occlusion' && isLong(reply) ? 'sentences' : words && method === 'occlusion' ? 'words' : method;
 
 /** @param {import('../core/state.js').State} state @param {Reply} reply @param {Parts} parts @param {MethodName} method @returns {Shares|null} */
 const shownShares = (state, reply, parts, method) =>
-  method === 'pairs' ? reply.pairs : doneOf(parts, partOf(state, method));
+  method === 'pairs' ? reply.pairs : doneOf(parts, partOf(state, reply, method));
 
 /**
  * Return the tokens or words of one text with their values, NaN as long as they have not come.
@@ -253,6 +299,40 @@ function marked(state, reply, parts, method, side) {
     }) => html`<li class=${value < 0 ? 'less' : ''} .style=${share(Math.abs(value || 0) / most)}>${bdi(label)}
       <span class="number">${Number.isNaN(value) ? '–' : fixed(value, 3)}</span></li>`,
   )}</ul>`;
+}
+
+/** Say how much of long texts was left out, and name the words that were. @param {Reply} reply @param {Parts} parts */
+function covered(reply, parts) {
+  const [sentences, words] = [doneOf(parts, 'sentences'), doneOf(parts, 'strongest')];
+  if (!sentences) return nothing;
+  const count = (/** @type {Shares} */ { worth }) => {
+    const all = worth.flatMap((side) => [...side]);
+    return `${all.filter((loss) => !Number.isNaN(loss)).length} of ${all.length}`;
+  };
+  const strongestWords = (/** @type {number} */ side) => {
+    const points = Array.from(reply.texts[side].texts[0]);
+    const losses = [...words.worth[side]].map((loss, i) => ({ loss, ...words.spans[side][i] }));
+    const known = losses.filter(({ loss }) => !Number.isNaN(loss));
+    return known
+      .sort((one, other) => Math.abs(other.loss) - Math.abs(one.loss))
+      .map(
+        ({
+          loss,
+          start,
+          end,
+        }) => html`<li class=${loss < 0 ? 'less' : ''} .style=${share(Math.abs(loss) / Math.max(Math.abs(known[0].loss), 1e-9))}>${bdi(points.slice(start, end).join(''))}
+        <span class="number">${fixed(loss, 3)}</span></li>`,
+      );
+  };
+  return html`<p>Left out one at a time: ${count(sentences)} sentences${words ? `, and ${count(words)} words, those that promise most` : ''}.</p>
+    ${
+      words
+        ? [0, 1].map(
+            (side) =>
+              html`<h3>${TEXTS[side]}: words</h3><ul class="marked" aria-label=${`${TEXTS[side]}, strongest words`}>${strongestWords(side)}</ul>`,
+          )
+        : html`<p>${waitOf(reply, parts, 'strongest')}</p>`
+    }<h3>Sentences</h3>`;
 }
 
 /** Return the label of a token of a text. @param {Reply} reply */

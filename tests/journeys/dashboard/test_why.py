@@ -259,6 +259,39 @@ def test_words_are_sums_of_their_tokens_or_removed_as_a_whole(
     np.testing.assert_allclose(marks(page, NAMES[0]), told["occlusion"][0], atol=6e-4)
 
 
+def sentences(*subjects: str) -> str:
+    """Return a text of one sentence for each subject and colour."""
+    colours = ("red", "green", "blue", "white")
+    return " ".join(
+        f"The {subject} near the old house is {colour} today."
+        for colour in colours
+        for subject in subjects
+    )
+
+
+def test_long_texts_lose_sentences_first(visitor: Visitor, api: httpx.Client) -> None:
+    """Sentences are left out before the words that promise most, and the page counts both."""
+    first, second = sentences("cat", "dog", "tree", "boat"), sentences("bird", "dog", "car", "boat")
+    page = visitor.open(visitor.state(a=first, c=second, view="why"))
+    told = page.get_by_text("Left out one at a time")
+    expect(told).to_contain_text("32 of 32 sentences")
+    expect(told).to_contain_text("and 40 of 320 words")
+    bodies = [
+        json.loads(request.post_data or "{}")
+        for request in (reply.request for reply in visitor.replies)
+        if request.url.endswith("/explain")
+    ]
+    assert [body.get("spans") for body in bodies[:3]] == [None, "sentences", "words"]
+    body = {"inputs": [[first, second]], "include": ["occlusion"], "spans": "sentences"}
+    [expected] = api.post("/explain", json=body).json()["results"]
+    for side, name in enumerate(NAMES):
+        np.testing.assert_allclose(marks(page, name), expected["occlusion"][side], atol=6e-4)
+    words = page.get_by_role("list", name="Text, strongest words", exact=True).get_by_role(
+        "listitem"
+    )
+    expect(words).to_have_count(20)
+
+
 def test_numbers_keep_their_direction_beside_words_from_right_to_left(visitor: Visitor) -> None:
     """The minus sign of a number stands before it."""
     page = visitor.open(visitor.state(a="القط ينام على السرير", c="the dog barks", view="why"))
