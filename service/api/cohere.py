@@ -22,7 +22,6 @@ from starlette.responses import Response
 from model.numerics.quantization import FEATURES_PER_BYTE
 from model.numerics.task_head import TaskConfig
 from service.api.drop_in.embedding import (
-    Embedding,
     check_cut,
     check_embedder,
     prepare_embedding,
@@ -53,6 +52,7 @@ from service.api.wire.route import (
 from service.api.wire.schemas import any_of, named
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.inference.ranking.choice import RankTexts, check_reranker
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
@@ -264,7 +264,8 @@ async def _answer(
     body.check_model(inference)
     check_cut(body.given, body.max_tokens, "max_tokens")
     kept, options = body.dimensions(inference.vectors.kept()), body.options(inference)
-    prepared = await prepare_embedding(exchange, Embedding(body.given, options, kept))
+    wanted = EncodeOptions(("pooled",), dimensions=kept, normalize=True)
+    prepared = await prepare_embedding(exchange, body.given, options, wanted)
     feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
     texts = [given for given in body.given if isinstance(given, str)]
     reserve(exchange, prepared.nbytes(feature_bytes) + CHARACTER_BYTES * sum(map(len, texts)))

@@ -25,7 +25,12 @@ from pydantic_core import PydanticKnownError
 from starlette.responses import JSONResponse, Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.api.drop_in.embedding import Embedding, check_embedder, embed, without_prompt
+from service.api.drop_in.embedding import (
+    answer,
+    check_embedder,
+    prepare_embedding,
+    without_prompt,
+)
 from service.api.drop_in.forms import (
     BAD_REQUEST,
     CREATED,
@@ -60,6 +65,7 @@ from service.api.wire.schemas import named
 from service.errors import InvalidRequest, NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
 from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.inference.ranking.choice import RankTexts, check_reranker
 from service.inference.tasks.task_heads import probabilities, required_task, task_scores
 from service.inference.timings import Timings
@@ -285,7 +291,7 @@ async def embeddings(body: InfinityEmbeddingsRequest, exchange: ApiExchange) -> 
     if not 0 <= body.dimensions <= size:
         raise InvalidRequest(f"dimensions {body.dimensions} is not in 1 … {size}; 0 is all")
     options = Options(True, prompt_name=without_prompt(model.inference), naming="input[{}]")
-    wanted = Embedding([*body.input], options, dimensions=size)
+    wanted = EncodeOptions(("pooled",), dimensions=size, normalize=True)
 
     def closing(timings: Timings) -> Mapping[str, object]:
         outer = envelope("list", model.name, timings)
@@ -299,7 +305,9 @@ async def embeddings(body: InfinityEmbeddingsRequest, exchange: ApiExchange) -> 
         FORMS[body.encoding_format],
         kept=body.dimensions or None,
     )
-    return await embed(exchange, wanted, form)
+    return await answer(
+        exchange, await prepare_embedding(exchange, body.input, options, wanted), form
+    )
 
 
 NOT_LOADED = "not loaded"

@@ -23,7 +23,6 @@ from model.numerics.pooling import modes_of
 from model.numerics.quantization import FEATURES_PER_BYTE
 from service.api.drop_in.embedding import (
     IDS_SCHEMA,
-    Embedding,
     PreparedEmbedding,
     answer,
     check_embedder,
@@ -59,6 +58,7 @@ from service.errors import (
     Unprocessable,
 )
 from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.inference.outputs.declared import names_of
 from service.inference.outputs.spans import spans_of
 from service.inference.timings import Timings
@@ -239,11 +239,12 @@ async def embeddings(body: EmbeddingsRequest, exchange: ApiExchange) -> Response
     inputs = await read_token_ids(body.given, state.settings.token_ids, state.cl100k)
     kept = body.features(inference.vectors.kept())
     unit = body.normalized and body.use_activation is not False
-    wanted = Embedding(inputs, body.tokenizing(inference), kept, unit)
+    reading = body.tokenizing(inference)
+    wanted = EncodeOptions(("pooled",), dimensions=kept, normalize=unit)
     if body.late_chunking and body.truncate_prompt_tokens is not None:
         raise Unprocessable("late_chunking: leave out `truncate_prompt_tokens`, vLLM's field")
     prepare = prepare_late_chunks if body.late_chunking else prepare_embedding
-    prepared = await prepare(exchange, wanted)
+    prepared = await prepare(exchange, inputs, reading, wanted)
 
     def closing(timings: Timings) -> Mapping[str, object]:
         return {
@@ -298,24 +299,24 @@ JOINED = "the joined input"
 """Name of the text of all inputs in error messages."""
 
 
-async def prepare_late_chunks(exchange: ApiExchange, wanted: Embedding) -> PreparedEmbedding:
+async def prepare_late_chunks(
+    exchange: ApiExchange, inputs: Sequence[Input], reading: Options, wanted: EncodeOptions
+) -> PreparedEmbedding:
     """Tokenise all inputs of a request as one text, of which each input is a span."""
     if "cls" in modes_of(exchange.model.inference.sentence.pooling):
         raise Unprocessable(
             "late_chunking: the model pools the first token, which is in no input: leave it out, "
             "or ask POST /encode for `spans` with `pooling` mean"
         )
-    text, spans = joined(wanted.inputs)
-    options = replace(wanted.options, naming=JOINED)
-    prepared = await prepare_embedding(exchange, replace(wanted, inputs=[text], options=options))
+    text, spans = joined(inputs)
+    prepared = await prepare_embedding(exchange, [text], replace(reading, naming=JOINED), wanted)
+    ((tower, _),), (own,) = prepared.towers, prepared.texts
     try:
-        (found,) = await asyncio.to_thread(spans_of, [text], [spans], prepared.texts.texts)
+        (own.texts[0].spans,) = await asyncio.to_thread(spans_of, [text], [spans], own.texts)
     except Unprocessable as error:
         message = str(error).replace("spans[0]", "input").replace("inputs[0]", JOINED)
         raise Unprocessable(f"late_chunking: {message}") from None
-    prepared.texts.texts[0].spans = found
-    vectors = replace(prepared.plan.options, outputs=("spans",))
-    return replace(prepared, plan=prepared.inference.plan(vectors))
+    return replace(prepared, plans=[tower.inference.plan(replace(wanted, outputs=("spans",)))])
 
 
 def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:

@@ -28,7 +28,6 @@ from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
-from service.inference.outputs.field import TextArrays
 from service.inference.plan import Plan
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
@@ -78,64 +77,37 @@ TextsOrIds = Annotated[
 
 
 @dataclass(frozen=True)
-class Embedding:
-    """Inputs of a request, and options of their vectors."""
-
-    inputs: Sequence[Input]
-    options: Options
-    dimensions: int | None = None
-    """Number of leading features kept before normalising; the checkpoint's own when None."""
-    normalize: bool | None = True
-    """Whether vectors are normalised; the checkpoint's own choice when None."""
-    tokens: bool = False
-    """Whether to return a hidden state for each token, in place of a vector for each text."""
-
-
-@dataclass(frozen=True)
 class PreparedEmbedding:
-    """Tokenised inputs, and the options of their vectors."""
+    """Tokenised inputs of a request and the plan of their vectors, by the towers that read them."""
 
-    inference: Inference
-    texts: PreparedTexts
-    plan: Plan
-    """Plan of their vectors."""
-    towers: Shares = ()
-    """Text tower and vision tower of a request with inputs for both, with their indices."""
-    pictures: PreparedEmbedding | None = None
-    """Pictures beside the texts, for the vision tower."""
+    towers: Shares
+    texts: Sequence[PreparedTexts]
+    plans: Sequence[Plan]
 
     def nbytes(self, number: float) -> int:
         """Return the predicted bytes of all vectors, by the bytes of a float."""
-        beside = self.pictures.nbytes(number) if self.pictures else 0
-        return self.plan.nbytes(self.texts.texts, number) + beside
+        pairs = zip(self.plans, self.texts, strict=True)
+        return sum(plan.nbytes(own.texts, number) for plan, own in pairs)
 
     @property
     def count(self) -> int:
         """Number of items in the reply: spans of the only text, or inputs."""
-        spans = self.texts.texts[0].spans
-        own = len(spans.ranges) if spans else len(self.texts.texts)
-        return own + (self.pictures.count if self.pictures else 0)
+        texts = [text for own in self.texts for text in own.texts]
+        return sum(len(text.spans.ranges) if text.spans else 1 for text in texts)
 
     @property
     def timings(self) -> Timings:
         """Timings of the request so far."""
-        if self.pictures is None:
-            return self.texts.timings
-        return Timings.beside([self.texts.timings, self.pictures.timings])
-
-    async def encode(self) -> Sequence[TextArrays]:
-        """Return the arrays of each own input."""
-        return await self.inference.encode(self.texts, self.plan)
+        return Timings.beside([own.timings for own in self.texts])
 
     async def vectors(self) -> list[Floats]:
         """Compute the vectors: `[D]` of each input or span, or `[S, H]` of each input's tokens."""
-        if self.pictures is None:
-            encodings = await self.encode()
-        else:
-            encodings = in_order(
-                self.towers, await together([self.encode(), self.pictures.encode()])
-            )
-        name = self.plan.fields[-1].name
+        runs = [
+            tower.inference.encode(own, plan)
+            for (tower, _), own, plan in zip(self.towers, self.texts, self.plans, strict=True)
+        ]
+        found = [await runs[0]] if len(runs) == 1 else await together(runs)
+        encodings, name = in_order(self.towers, found), self.plans[0].fields[-1].name
         if name == "span_vectors":
             return [vector for own in encodings for vector in own[name]]
         return [np.ascontiguousarray(own[name]) for own in encodings]
@@ -168,64 +140,39 @@ def check_cut(inputs: Sequence[Input], max_tokens: int | None, field: str) -> No
         raise Unprocessable(f"{field}: pictures are not cut: leave it out")
 
 
-async def prepare_embedding(exchange: ApiExchange, wanted: Embedding) -> PreparedEmbedding:
-    """Tokenise the inputs of a request, at least one, or prepare its pictures."""
-    wanted = replace(wanted, inputs=await loaded([*wanted.inputs], exchange))
-    towers = exchange.model.shares(wanted.inputs)
-    if len(towers) == 1:
-        return await _prepare(exchange, wanted, towers[0][0].inference)
-    towers.sort(key=lambda share: share[0].inference.tower == "vision")
-    texts, pictures = [
-        await _prepare(exchange, _part(wanted, indices), tower.inference)
-        for tower, indices in towers
-    ]
-    return replace(texts, towers=towers, pictures=pictures)
-
-
-def _part(wanted: Embedding, indices: Sequence[int]) -> Embedding:
-    """Return the inputs of a request with these indices alone."""
-    inputs = [wanted.inputs[index] for index in indices]
-    return replace(wanted, inputs=inputs, options=replace(wanted.options, places=indices))
-
-
-async def _prepare(
-    exchange: ApiExchange, wanted: Embedding, inference: Inference
+async def prepare_embedding(
+    exchange: ApiExchange, inputs: Sequence[Input], reading: Options, wanted: EncodeOptions
 ) -> PreparedEmbedding:
-    """Read inputs for one encoder; errors as for `prepare_embedding`."""
-    plan, reading = _plan(inference, wanted), wanted.options
-    if isinstance(wanted.inputs[0], Picture):
-        reading = of_pictures(reading)
-    texts = await inference.prepare(wanted.inputs, reading, caller_of(exchange), "encode")
-    return PreparedEmbedding(inference, texts, plan)
+    """Tokenise the inputs of a request, at least one, or prepare its pictures."""
+    given = await loaded([*inputs], exchange)
+    towers, texts, plans = exchange.model.shares(given), list[PreparedTexts](), list[Plan]()
+    towers.sort(key=lambda share: share[0].inference.tower == "vision")
+    for tower, indices in towers:
+        inference, own = tower.inference, [given[index] for index in indices]
+        options = replace(reading, places=indices) if len(towers) > 1 else reading
+        if isinstance(own[0], Picture):
+            options = of_pictures(options)
+        plans.append(_plan(inference, wanted, options))
+        texts.append(await inference.prepare(own, options, caller_of(exchange), "encode"))
+    return PreparedEmbedding(towers, texts, plans)
 
 
-def _plan(inference: Inference, wanted: Embedding) -> Plan:
+def _plan(inference: Inference, wanted: EncodeOptions, reading: Options) -> Plan:
     """Return the plan of the vectors, which the model keeps for later requests."""
-    key = ("embedding", wanted.tokens, wanted.dimensions, wanted.normalize)
+    key = ("embedding", *wanted.outputs, wanted.dimensions, wanted.normalize)
     if found := inference.plans.get(key):
         return found[0]
     size = inference.vectors.size()
     if wanted.dimensions is not None and not 1 <= wanted.dimensions <= size:
         raise Unprocessable(f"dimensions: {wanted.dimensions} is not in 1 … {size}")
-    plan = inference.plan(
-        EncodeOptions(
-            ("tokens" if wanted.tokens else "pooled",),
-            dimensions=wanted.dimensions,
-            normalize=wanted.normalize,
-        )
-    )
-    inference.keep(key, (plan, wanted.options))
+    plan = inference.plan(wanted)
+    inference.keep(key, (plan, reading))
     return plan
 
 
 def of_pictures(options: Options) -> Options:
     """Return the options of pictures, which have neither prompts nor tasks and are not cut."""
     return replace(options, prompt_name=None, task=None, max_tokens=None)
-
-
-async def embed(exchange: ApiExchange, wanted: Embedding, form: ListForm) -> Response:
-    """Tokenise a request's inputs, and reply with their vectors in a dialect's format."""
-    return await answer(exchange, await prepare_embedding(exchange, wanted), form)
 
 
 async def answer(exchange: ApiExchange, prepared: PreparedEmbedding, form: ListForm) -> Response:

@@ -10,7 +10,13 @@ from pydantic import Field
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
-from service.api.drop_in.embedding import Embedding, TextsOrIds, check_embedder, check_given, embed
+from service.api.drop_in.embedding import (
+    TextsOrIds,
+    answer,
+    check_embedder,
+    check_given,
+    prepare_embedding,
+)
 from service.api.drop_in.forms import ListForm
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.replies import replies
@@ -73,16 +79,22 @@ class EmbedRequest(EmbedAllRequest):
 @router.post("/embed", responses=replies([[float]], ERRORS))
 async def embed_texts(body: EmbedRequest, exchange: ApiExchange) -> Response:
     """Return a list with a vector of each text, also for a single text."""
-    options = body.reading(exchange)
-    wanted = Embedding(body.inputs, options, body.dimensions, body.normalize)
-    return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
+    wanted = EncodeOptions(("pooled",), dimensions=body.dimensions, normalize=body.normalize)
+    return await _embedded(body, exchange, wanted)
 
 
 @router.post("/embed_all", responses=replies([[[float]]], ERRORS))
 async def embed_tokens(body: EmbedAllRequest, exchange: ApiExchange) -> Response:
     """Return the last hidden state of each token of each text, including special tokens."""
-    wanted = Embedding(body.inputs, body.reading(exchange), tokens=True)
-    return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
+    return await _embedded(body, exchange, EncodeOptions(("tokens",), normalize=True))
+
+
+async def _embedded(
+    body: EmbedAllRequest, exchange: ApiExchange, wanted: EncodeOptions
+) -> Response:
+    reading = body.reading(exchange)
+    prepared = await prepare_embedding(exchange, body.inputs, reading, wanted)
+    return add_compute_headers(await answer(exchange, prepared, LIST), exchange, body.inputs)
 
 
 tasks_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
