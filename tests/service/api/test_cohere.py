@@ -15,19 +15,16 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.api.cohere import (
-    error_response,
     meta,
     new_id,
     searched,
 )
 from service.api.drop_in.forms import FORMS, EmbeddingType
-from service.api.drop_in.scores import RANK_BYTES
 from service.engines.onnx import OnnxEngine
-from service.errors import NoTaskHead, Overloaded, ServiceError, UnknownModel, Unprocessable
 from service.inference.timings import Timings, Warnings
 from tests.service.api.rankers import QUERY, TEXTS, Ranker
 from tests.service.api.tei import tasks
-from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
+from tests.service.api.tei.tasks import RANKS, ScoringEngine, serving_task
 from tests.service.harness import Client, serving
 from tests.service.several import variant
 
@@ -148,53 +145,6 @@ async def test_input_types_choose_the_checkpoints_prompts(
         np.testing.assert_allclose(found, await floats(client, input_type="search_query"))
 
 
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"texts": ["a"] * 97}, "97 inputs in one request; 1 to 96 are taken"),
-        ({"texts": []}, "0 inputs in one request"),
-        ({"texts": None}, "one of `texts`, `images` and `inputs` is needed"),
-        ({"inputs": [{"content": [{"type": "text", "text": "a"}]}]}, "and no other beside it"),
-        ({"texts": None, "images": ["data:"]}, "images[0] is a picture, and the model reads only"),
-        ({"texts": None, "images": ["QQ=="]}, "images[0]: a data URL"),
-        ({"texts": None, "inputs": [{"content": [IMAGE]}]}, "the model reads only texts"),
-        ({"texts": None, "inputs": [{"content": [IMAGE, IMAGE]}]}, "is not a single text or pict"),
-        ({"input_type": "image"}, "input_type image is for pictures"),
-        ({"input_type": "images"}, "input_type: Input should be"),
-        ({"embedding_types": ["int4"]}, "embedding_types.0: Input should be"),
-        ({"embedding_types": []}, "embedding_types"),
-        ({"truncate": "end"}, "truncate: Input should be"),
-        ({"output_dimension": 129}, "output_dimension 129 is not in 1 … 128"),
-        ({"output_dimension": 0}, "output_dimension 0 is not in"),
-        ({"output_dimension": 12, "embedding_types": ["binary"]}, "a multiple of 8 features"),
-        ({"max_tokens": 2}, "2 tokens leave no room"),
-    ],
-)
-async def test_refusals(client: Client, fields: dict[str, Any], says: str) -> None:
-    refused = await client.post(EMBED, json=EMBED_BODY | fields)
-    assert (refused.status_code, refused.json().keys()) == (400, {"message"})
-    assert says in refused.json()["message"]
-
-
-async def test_a_classifier_embeds_nothing(artifact: Artifact) -> None:
-    async with serving_task(artifact, LABELS) as client:
-        refused = await client.post(EMBED, json=EMBED_BODY)
-        assert (refused.status_code, refused.json().keys()) == (400, {"message"})
-
-
-async def test_a_reply_is_bounded_before_anything_is_computed(
-    artifact: Artifact, onnx_engine: OnnxEngine
-) -> None:
-    """A vector of 128 numbers in 15 bytes each, and a text that is repeated."""
-    body = EMBED_BODY | {"texts": ["a"]}
-    for limit, status in ((15 * 128 + 6, 200), (15 * 128 + 5, 413)):
-        async with serving(artifact, onnx_engine, max_response_bytes=limit) as client:
-            assert (await client.post(EMBED, json=body)).status_code == status
-
-
 RERANK = "/v2/rerank"
 RERANK_BODY = {"model": "rerank-v3.5", "query": QUERY, "documents": TEXTS}
 
@@ -288,27 +238,6 @@ async def test_only_the_first_tokens_of_a_document_are_ranked(
     assert [found[index] for index in range(3)] == pytest.approx(scores.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"documents": []}, {"documents": [1]}, {"top_n": 0}, {"max_tokens_per_doc": 0}]
-)
-async def test_refusals_of_rankings(ranking: Client, fields: dict[str, Any]) -> None:
-    refused = await ranking.post(RERANK, json=RERANK_BODY | fields)
-    assert (refused.status_code, refused.json().keys()) == (400, {"message"})
-    (name,) = fields
-    assert name in refused.json()["message"]
-
-
-async def test_a_model_that_ranks_nothing_and_a_reply_that_is_too_large(artifact: Artifact) -> None:
-    async with serving_task(artifact, LABELS) as client:
-        assert (await client.post(RERANK, json=RERANK_BODY)).status_code == 400
-    limit = RANK_BYTES * len(TEXTS)
-    for bytes_, status in ((limit, 200), (limit - 1, 413)):
-        async with serving_task(artifact, RANKS, max_response_bytes=bytes_) as client:
-            answer = await client.post(RERANK, json=RERANK_BODY)
-            assert answer.status_code == status
-            assert status != 200 or len(answer.content) <= bytes_ + 200
-
-
 RANGE = np.array([[-128.5], [126.5]]) / 127
 """Range of sentence-transformers' buckets with which its floor becomes rounding."""
 
@@ -380,20 +309,3 @@ def test_warnings_are_sentences() -> None:
     timings = Timings(7, 0.0, 0.0, warnings=Warnings(truncated=1))
     warnings = ["1 text was cut to the most tokens"]
     assert meta("2", {}, timings)["warnings"] == searched("2", 1, timings)["warnings"] == warnings
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (UnknownModel("there are: a"), 404),
-        (NoTaskHead("no"), 400),
-        (Unprocessable("query: no"), 400),
-        (Overloaded("full", retry_after_seconds=2), 429),
-    ],
-)
-def test_form(error: ServiceError, status: int) -> None:
-    """https://docs.cohere.com/reference/errors"""
-    response = error_response(error, "an-id")
-    assert response.status_code == status
-    assert json.loads(bytes(response.body)) == {"message": error.detail}
-    assert response.headers.get("retry-after") == ("2" if status == 429 else None)

@@ -19,24 +19,14 @@ from sentence_transformers import SentenceTransformer
 
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
-from service.api.drop_in.scores import PREDICTION_BYTES, RANK_BYTES
 from service.api.infinity import (
     MAX_CHARACTERS,
     InfinityRequest,
     Text,
     capabilities,
     envelope,
-    error_response,
 )
 from service.app import create_app
-from service.errors import (
-    EngineFailed,
-    NoTaskHead,
-    Overloaded,
-    ServiceError,
-    UnknownModel,
-    Unprocessable,
-)
 from service.inference.timings import Timings
 from service.settings import Settings
 from tests.conftest import SHARED
@@ -99,24 +89,6 @@ async def test_prompts_are_not_infinitys(artifact: Artifact) -> None:
     assert answer.json()["usage"]["total_tokens"] == 4
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "says"),
-    [
-        ({"dimensions": 129}, 400, "dimensions 129 is not in 1 … 128; 0 is all"),
-        ({"dimensions": -1}, 400, "not in 1 … 128"),
-        ({"modality": "image", "input": "https://a/b.png"}, 400, "does not embed image"),
-        ({"input": []}, 422, "input"),
-        ({"input": ["a"] * 2049}, 422, "input"),
-        ({"input": [[1, 2]]}, 422, "input"),
-        ({"encoding_format": "ubinary"}, 422, "encoding_format"),
-    ],
-)
-async def test_refusals(client: Client, fields: dict[str, Any], status: int, says: str) -> None:
-    refused = await client.post("/embeddings", json={"input": "a"} | fields)
-    assert refused.status_code == status
-    assert says in refused.json()["error"]["message"]
-
-
 async def test_the_name_chooses_a_model(artifact: Artifact) -> None:
     artifacts = [variant(artifact, "a", 8), variant(artifact, "b", 16)]
     async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
@@ -126,11 +98,6 @@ async def test_the_name_chooses_a_model(artifact: Artifact) -> None:
             assert answer.headers["x-model"] == answer.json()["model"]
         unknown = await client.post("/embeddings", json={"input": "a", "model": "c"})
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, 400)
-
-
-async def test_a_classifier_embeds_nothing(artifact: Artifact) -> None:
-    async with serving_task(artifact, LABELS) as client:
-        assert (await client.post("/embeddings", json={"input": "a"})).status_code == 400
 
 
 CLASSIFIED = ["what is it", "", "nothing"]
@@ -160,19 +127,6 @@ async def test_one_label_is_a_sigmoid(artifact: Artifact) -> None:
     async with serving_task(artifact, RANKS) as client:
         (((one,),)) = (await client.post("/classify", json={"input": ["a"]})).json()["data"]
     assert one["score"] == pytest.approx(torch.sigmoid(torch.tensor(float(logits[0]))).item())
-
-
-async def test_refusals_of_classes(artifact: Artifact) -> None:
-    async with serving_task(artifact, None) as client:
-        nothing = await client.post("/classify", json={"input": ["a"]})
-        assert (nothing.status_code, nothing.json().keys()) == (400, {"error"})
-        for given in ("a", [], [1]):
-            assert (await client.post("/classify", json={"input": given})).status_code == 422
-    labels = sum(PREDICTION_BYTES + 2 * len(label) for label in LABELS.labels)
-    for limit, status in ((2 * labels, 200), (2 * labels - 1, 413)):
-        async with serving_task(artifact, LABELS, max_response_bytes=limit) as client:
-            answer = await client.post("/classify", json={"input": ["a", "b"]})
-            assert answer.status_code == status
 
 
 BODY = {"query": QUERY, "documents": TEXTS}
@@ -207,44 +161,6 @@ async def test_white_space_around_texts_is_left_out(ranking: Client) -> None:
     spaced = {"query": f" {QUERY}\n", "documents": [f"\t{text} " for text in TEXTS]}
     plain, other = [(await ranking.post("/rerank", json=one)).json() for one in (BODY, spaced)]
     assert plain["results"] == other["results"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "status"),
-    [
-        ({"documents": []}, 422),
-        ({"documents": ["a"] * 2049}, 422),
-        ({"documents": ["a", 1]}, 422),
-        ({"top_n": 0}, 422),
-        ({"query": "a" * 122_881}, 422),
-        ({"query": None}, 422),
-    ],
-)
-async def test_refusals_have_infinitys_form(
-    ranking: Client, fields: dict[str, Any], status: int
-) -> None:
-    response = await ranking.post("/rerank", json=BODY | fields)
-    assert response.status_code == status
-    assert response.json()["error"].keys() == {"message", "type", "param", "code"}
-    assert response.json()["error"]["code"] == status
-
-
-async def test_a_model_that_ranks_nothing_is_a_400(artifact: Artifact) -> None:
-    async with serving_task(artifact, LABELS) as client:
-        response = await client.post("/rerank", json=BODY)
-        assert (response.status_code, response.json().keys()) == (400, {"error"})
-        assert "3 labels and is not a reranker" in response.json()["error"]["message"]
-
-
-async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact) -> None:
-    body = {"query": "a", "documents": ["b"] * 3}
-    for limit, status in ((3 * RANK_BYTES, 200), (3 * RANK_BYTES - 1, 413)):
-        async with serving_task(artifact, RANKS, max_response_bytes=limit) as client:
-            response = await client.post("/rerank", json=body)
-            assert (response.status_code, len(response.content) <= 3 * RANK_BYTES + 200) == (
-                status,
-                True,
-            )
 
 
 async def test_the_list_has_infinitys_form(artifact: Artifact) -> None:
@@ -418,28 +334,3 @@ def test_items_of_replies(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
         if "items" in expected:
             expected, given = expected["items"], given["items"]
         assert given.keys() == expected.keys()
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (UnknownModel("there are: a"), 400),
-        (NoTaskHead("no"), 400),
-        (Unprocessable("query: no"), 422),
-        (Overloaded("full", retry_after_seconds=2), 429),
-        (EngineFailed("broken"), 500),
-    ],
-)
-def test_form(error: ServiceError, status: int) -> None:
-    """`infinity_emb/fastapi_schemas/errors.py`; FastAPI's `detail` where a schema is not met."""
-    response = error_response(error, "an-id")
-    body = json.loads(bytes(response.body))
-    assert response.status_code == status
-    nested = {"message": error.detail, "type": None, "param": None, "code": status}
-    assert body["error"] == nested
-    if status == 422:
-        (detail,) = body["detail"]
-        assert (detail.keys(), detail["msg"]) == ({"loc", "msg", "type"}, error.detail)
-    else:
-        assert body.keys() == {"error"}
-    assert response.headers.get("retry-after") == ("2" if status == 429 else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import time
 from collections.abc import AsyncIterator
@@ -18,17 +17,10 @@ from pydantic import TypeAdapter
 
 from model.artifact.manifest import MANIFEST, Artifact
 from service.api.infinity import NOT_LOADED
-from service.api.openai import EmbeddingInputs, error_response
+from service.api.openai import EmbeddingInputs
 from service.engines.onnx import OnnxEngine
-from service.errors import (
-    EngineUnavailable,
-    InputTooLong,
-    ServiceError,
-    UnknownModel,
-    Unprocessable,
-)
 from service.inference.tokenization.inputs import Picture, TokenIds
-from tests.service.api.tei.tasks import LABELS, SPARSE, serving_task
+from tests.service.api.tei.tasks import LABELS
 from tests.service.harness import Client, serving
 from tests.service.inference.tokenization.test_file_tokenizer import BYTES
 from tests.service.repositories import add, encode, serving_repository
@@ -84,51 +76,6 @@ async def test_dimensions_are_cut_and_then_normalised(client: httpx.AsyncClient)
     np.testing.assert_allclose(await vectors(client, TEXTS, dimensions=5), cut, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("body", "param", "says"),
-    [
-        ({}, "input", "required"),
-        ({"input": ""}, "input", "empty"),
-        ({"input": []}, "input", "empty"),
-        ({"input": ["a", ""]}, "input", "input[1] is empty"),
-        ({"input": [[101], []]}, "input", "input[1] is empty"),
-        ({"input": {"a": 1}}, "input", "input[0] is not an object with one of"),
-        ({"input": ["a", 1]}, "input", "list"),
-        ({"input": [1, "a"]}, "input", "list"),
-        ({"input": [True]}, "input", "list"),
-        ({"input": ["a"] * 513}, "input", "at most 512"),
-        ({"input": "a " * 600}, "input", "at most 512"),
-        ({"input": "a", "dimensions": 0}, "dimensions", "1 … 128"),
-        ({"input": "a", "dimensions": 129}, "dimensions", "1 … 128"),
-        ({"input": "a", "dimensions": "5"}, "dimensions", "integer"),
-        ({"input": "a", "encoding_format": "int8"}, "encoding_format", "base64"),
-        ({"input": "a", "model": 5}, "model", "string"),
-    ],
-)
-async def test_refusals_name_the_field(
-    client: httpx.AsyncClient, body: dict[str, Any], param: str, says: str
-) -> None:
-    answer = await client.post(URL, json=body)
-    assert answer.status_code == 400
-    error = answer.json()["error"]
-    assert (error["type"], error["param"]) == ("invalid_request_error", param), error
-    assert says in error["message"]
-
-
-async def test_openais_own_limit_holds_where_the_service_takes_more(artifact: Artifact) -> None:
-    async with serving(artifact, fake_of(artifact), max_client_batch_size=4000) as client:
-        answer = await client.post(URL, json={"input": ["a"] * 2049})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
-        assert "at most 2048" in answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("task", [LABELS, SPARSE])
-async def test_a_model_without_vectors_of_texts_is_424(artifact: Artifact, task: Any) -> None:
-    async with serving_task(artifact, task) as client:
-        answer = await client.post(URL, json={"input": "a"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (424, "no_embeddings")
-
-
 async def test_the_model_is_chosen_by_name(artifact: Artifact) -> None:
     """Without a name the first that gives vectors answers; none of a name is OpenAI's 404."""
     models = [variant(artifact, "ranks", 8, LABELS), variant(artifact, "b/eight", 8)]
@@ -147,15 +94,6 @@ async def token_ids(client: httpx.AsyncClient) -> list[list[int]]:
     """Return the ids of each text, special tokens included."""
     body = {"inputs": TEXTS, "outputs": ["pooled"]}
     return [one["token_ids"] for one in (await client.post("/encode", json=body)).json()["results"]]
-
-
-@pytest.mark.parametrize("given", [[101, 7592, 102], [[101, 102]], ["a", [5]]])
-async def test_ids_are_refused_by_default(client: httpx.AsyncClient, given: Any) -> None:
-    answer = await client.post(URL, json={"input": given})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, "input")
-    for hint in ("check_embedding_ctx_length=False", "--token-ids model", "--token-ids cl100k"):
-        assert hint in error["message"]
 
 
 async def test_ids_of_the_model_are_its_texts(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
@@ -297,29 +235,6 @@ async def test_long_texts_are_cut_where_that_is_asked_for(client: httpx.AsyncCli
     np.testing.assert_allclose(few, await vectors(client, "d e"), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"task": "poetry"}, "task"),
-        ({"input_type": "query"}, "input_type"),
-        ({"late_chunking": True, "truncate_prompt_tokens": 5}, "late_chunking"),
-        ({"embedding_type": "int8"}, "embedding_type"),
-        ({"output_dtype": "binary"}, "output_dtype"),
-        ({"embedding_type": "binary", "encoding_format": "base64"}, "embedding_type"),
-        ({"embedding_type": "binary", "dimensions": 12}, "dimensions"),
-        ({"output_dimension": 16}, "output_dimension"),
-        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
-        ({"normalize": False}, "normalize"),
-        ({"prompt_name": "query"}, "prompt_name"),
-    ],
-)
-async def test_refusals_name_other_fields(
-    client: httpx.AsyncClient, fields: dict[str, Any], param: str
-) -> None:
-    answer = await client.post(URL, json={"input": "a", **fields})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
-
-
 SCHEMA: TypeAdapter[Any] = TypeAdapter(EmbeddingInputs)
 IMAGE_URL = "https://example.org/a.png"
 
@@ -425,26 +340,6 @@ async def test_models_that_are_loaded_on_demand_are_listed(
     async with serving_repository(tmp_path, on_demand=False) as client:
         assert (await client.get("/v1/models")).json()["data"] == []
         assert (await client.get("/v1/models/a")).status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "param", "code"),
-    [
-        (UnknownModel("there are: a"), "invalid_request_error", "model", "model_not_found"),
-        (InputTooLong("input[3] has 9 tokens"), "invalid_request_error", "input", "input_too_long"),
-        (Unprocessable("inputs are many"), "invalid_request_error", None, "unprocessable"),
-        (EngineUnavailable("x", retry_after_seconds=5), "server_error", None, "engine_unavailable"),
-    ],
-)
-def test_form(error: ServiceError, kind: str, param: str | None, code: str) -> None:
-    """https://platform.openai.com/docs/guides/error-codes"""
-    response = error_response(error, "an-id")
-    assert response.status_code == (400 if error.status == 422 else error.status)
-    assert response.headers["content-type"] == "application/json"
-    assert response.headers.get("retry-after") == ("5" if kind == "server_error" else None)
-    assert json.loads(bytes(response.body)) == {
-        "error": {"message": error.detail, "type": kind, "param": param, "code": code}
-    }
 
 
 async def test_a_missing_key_is_told_in_it(artifact: Artifact) -> None:

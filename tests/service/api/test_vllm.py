@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,19 +16,10 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.api.messages import MessagesRequest, TruncatingRequest
-from service.api.vllm import FORM_FIELDS, SCORE_BYTES, error_response
-from service.errors import (
-    EngineFailed,
-    NoTaskHead,
-    NotExported,
-    Overloaded,
-    ServiceError,
-    UnknownModel,
-    Unprocessable,
-)
+from service.api.vllm import FORM_FIELDS
 from tests.model.late_checkpoints import DOCUMENTS
 from tests.service.api.rankers import QUERY, TEXTS, Ranker
-from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
+from tests.service.api.tei.tasks import LABELS, RANKS, TOKENS, scores_of, serving_task
 from tests.service.harness import Client, serving
 from tests.service.several import fake_of, variant
 
@@ -113,42 +103,6 @@ async def test_vectors_of_a_late_interaction_model(
     nearest = (np.asarray(expected) @ found.T).max(axis=1)
     np.testing.assert_allclose(nearest, 1, atol=1e-4)
     assert refused.status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"dimensions": 5}, "dimensions"),
-        ({"encoding_format": "bytes"}, "encoding_format"),
-        ({"embed_dtype": "float16"}, "embed_dtype"),
-        ({"endianness": "big"}, "endianness"),
-        ({"add_special_tokens": False}, "add_special_tokens"),
-        ({"task": "classify"}, "small has no task classify; it has embed, token_embed"),
-        ({"task": "plugin"}, "task"),
-        ({"input": []}, "input: empty"),
-        ({"input": [[10**9]]}, "token id 1000000000"),
-        ({"input": "word " * 600}, "602 tokens; at most 512 fit"),
-        ({"truncate_prompt_tokens": 0}, "is not in 1 … 512"),
-    ],
-)
-async def test_refusals(client: Client, fields: dict[str, Any], says: str) -> None:
-    refused = await client.post("/pooling", json={"input": "a"} | fields)
-    assert refused.status_code == 400
-    assert says in refused.json()["error"]["message"]
-
-
-async def test_a_sparse_encoder_pools_nothing(artifact: Artifact) -> None:
-    async with serving_task(artifact, SPARSE) as client:
-        refused = await client.post("/pooling", json={"input": "a"})
-        assert (refused.status_code, "/embed_sparse" in refused.text) == (400, True)
-
-
-async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact) -> None:
-    """A text has three numbers of 15 bytes each."""
-    size = 2 * (3 * 15 + 64)
-    for limit, status in ((size, 200), (size - 1, 413)):
-        async with serving_task(artifact, LABELS, max_response_bytes=limit) as client:
-            assert (await client.post("/pooling", json={"input": ["a", "b"]})).status_code == status
 
 
 FITTING = [text for text in TEXTS if len(text) < 60]
@@ -249,35 +203,6 @@ async def test_the_reply_has_vllms_form(client: Client) -> None:
         assert (await client.post("/v1/score", json=body)).json()["data"] == reply["data"]
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ({"text_1": ["a", "b"], "text_2": ["c"]}, "2 texts and 1: one with many"),
-        ({"text_1": "a", "text_2": []}, "1 texts and 0"),
-        ({"text_1": [], "text_2": []}, "0 texts and 0"),
-        ({"text_1": "a"}, "text_1 and text_2 are needed"),
-        ({"text_1": "a", "documents": "b"}, "text_1 and text_2 are needed"),
-        ({"text_1": "a", "text_2": [1]}, "text_2"),
-        ({"text_1": "a", "text_2": "word " * 600}, "text_2[0] has 602 tokens; at most"),
-        (BODY | {"truncate_prompt_tokens": 513}, "truncate_prompt_tokens: 513 is not in 1 … 512"),
-        (BODY | {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
-        (BODY | {"truncate_prompt_tokens": 2}, "2 tokens leave no room"),
-    ],
-)
-async def test_refusals_of_scores(client: Client, body: dict[str, Any], says: str) -> None:
-    refused = await client.post("/score", json=body)
-    assert refused.status_code == 400
-    assert refused.json()["error"]["type"] == "BadRequestError"
-    assert says in refused.json()["error"]["message"]
-
-
-async def test_several_labels_score_nothing(artifact: Artifact) -> None:
-    async with serving_task(artifact, LABELS) as client:
-        refused = await client.post("/v1/score", json=BODY)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, 400)
-        assert "3 labels and is not a reranker" in refused.json()["error"]["message"]
-
-
 async def test_the_first_model_that_scores_answers(artifact: Artifact) -> None:
     artifacts = [variant(artifact, "labels", 8, LABELS), variant(artifact, "vectors", 8)]
     async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
@@ -285,13 +210,6 @@ async def test_the_first_model_that_scores_answers(artifact: Artifact) -> None:
         assert (answer.status_code, answer.json()["model"]) == (200, "vectors")
         unknown = await client.post("/score", json=BODY | {"model": "c"})
         assert (unknown.status_code, unknown.json()["error"]["type"]) == (404, "NotFoundError")
-
-
-async def test_scores_are_bounded_before_anything_is_computed(artifact: Artifact) -> None:
-    body = BODY | {"text_2": ["a", "b c", "d"]}
-    for limit, status in ((3 * SCORE_BYTES, 200), (3 * SCORE_BYTES - 1, 413)):
-        async with serving_task(artifact, RANKS, max_response_bytes=limit) as client:
-            assert (await client.post("/score", json=body)).status_code == status
 
 
 async def test_each_side_may_be_as_long_as_a_request(artifact: Artifact) -> None:
@@ -420,35 +338,3 @@ def test_texts_are_cut_only_when_asked() -> None:
     left = TruncatingRequest(truncate_prompt_tokens=-1, truncation_side="left").options("{}")
     assert (left.truncate, left.direction, left.max_tokens) == (True, "left", None)
     assert TruncatingRequest(truncate_prompt_tokens=5).options("{}").direction == "right"
-
-
-@pytest.mark.parametrize(
-    ("asked", "refused"), [(None, 0), (-1, 0), (1, 0), (9, 0), (0, 1), (10, 1)]
-)
-def test_lengths_are_those_of_the_model(asked: int | None, refused: bool) -> None:
-    request = TruncatingRequest(truncate_prompt_tokens=asked)
-    if not refused:
-        request.check_length(9)
-        return
-    with pytest.raises(Unprocessable, match=f"truncate_prompt_tokens: {asked} is not in 1 … 9"):
-        request.check_length(9)
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "kind"),
-    [
-        (UnknownModel("there are: a"), 404, "NotFoundError"),
-        (NoTaskHead("no"), 400, "BadRequestError"),
-        (Unprocessable("no"), 400, "BadRequestError"),
-        (EngineFailed("broken"), 500, "InternalServerError"),
-        (NotExported("no"), 501, "NotImplementedError"),
-        (Overloaded("full", retry_after_seconds=2), 429, "Too Many Requests"),
-    ],
-)
-def test_form(error: ServiceError, status: int, kind: str) -> None:
-    """`vllm/entrypoints/serve/utils/error_response.py`."""
-    response = error_response(error, "an-id")
-    assert response.status_code == status
-    nested = {"message": error.detail, "type": kind, "param": None, "code": status}
-    assert json.loads(bytes(response.body)) == {"error": nested}
-    assert response.headers.get("retry-after") == ("2" if status == 429 else None)

@@ -24,16 +24,11 @@ from service.api.kserve.inputs import (
     json_length,
     texts_of,
 )
-from service.api.kserve.models import ERRORS, STATUSES, error_response
+from service.api.kserve.models import ERRORS, STATUSES
 from service.api.kserve.outputs import TENSORS
 from service.api.wire.replies import PROBLEMS
 from service.errors import (
-    EngineUnavailable,
-    InputTooLong,
-    Overloaded,
-    ReplyTooLarge,
     ServiceError,
-    UnknownModel,
 )
 from service.models.state import state_of
 from service.system.distribution import version
@@ -155,24 +150,6 @@ async def test_probes_and_metadata(artifact: Artifact) -> None:
         assert (await client.get("/v2/health/live")).status_code == 200
         stopping = await client.get("/v2/health/ready")
         assert (stopping.status_code, stopping.json().keys()) == (400, {"error"})
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (InputTooLong("long"), 400),
-        (UnknownModel("there are: a"), 404),
-        (ReplyTooLarge("large"), 413),
-        (Overloaded("full", retry_after_seconds=2), 503),
-        (EngineUnavailable("down", retry_after_seconds=2), 503),
-    ],
-)
-def test_form(error: ServiceError, status: int) -> None:
-    """HttpCodeFromError of https://github.com/triton-inference-server/server, http_server.cc."""
-    response = error_response(error, "an-id")
-    assert response.status_code == status
-    assert json.loads(bytes(response.body)) == {"error": error.detail}
-    assert response.headers.get("retry-after") == ("2" if status == 503 else None)
 
 
 def test_every_status_is_in_the_document() -> None:

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import Artifact
 from model.config.precision import Precision
 from service.api.tei.tokens import TOKEN_BYTES, VocabularyQuery, vocabulary
-from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
+from tests.service.api.tei.tasks import SPARSE, scores_of, serving_task
 from tests.service.harness import exchange, reserved_replies, serving, state_of
 from tests.service.several import fake_of
 
@@ -64,39 +64,6 @@ async def test_headers_are_teis(client: httpx.AsyncClient) -> None:
     assert 0 <= int(answer.headers["x-compute-time"]) <= int(answer.headers["x-total-time"])
 
 
-@pytest.mark.parametrize("path", ["/embed", "/embed_all"])
-@pytest.mark.parametrize(
-    ("body", "status", "kind", "says"),
-    [
-        ({"inputs": ""}, 400, "Empty", "inputs[0] is empty"),
-        ({"inputs": []}, 400, "Empty", "at least one"),
-        ({"inputs": ["a", []]}, 400, "Empty", "inputs[1] is empty"),
-        ({}, 422, "Validation", "required"),
-        ({"inputs": ["a", 1]}, 422, "Validation", "list of token ids"),
-        ({"inputs": [30522]}, 422, "Validation", "0 … 30521"),
-        ({"inputs": ["a"] * 513}, 422, "Validation", "at most 512"),
-        ({"inputs": LONG, "truncate": False}, 422, "Tokenizer", "602 tokens"),
-        ({"inputs": "a", "truncation_direction": "up"}, 422, "Validation", "direction"),
-        ({"inputs": "a", "prompt_name": "q"}, 422, "Validation", "prompt_name"),
-    ],
-)
-async def test_refusals(
-    client: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, kind: str, says: str
-) -> None:
-    answer = await client.post(path, json=body)
-    assert (answer.status_code, answer.json()["error_type"]) == (status, kind)
-    assert says in answer.json()["error"]
-
-
-@pytest.mark.parametrize("dimensions", [0, 129, -1])
-async def test_dimensions_that_are_not_there_are_refused(
-    client: httpx.AsyncClient, dimensions: int
-) -> None:
-    answer = await client.post("/embed", json={"inputs": "a", "dimensions": dimensions})
-    assert (answer.status_code, answer.json()["error_type"]) == (422, "Validation")
-    assert "1 … 128" in answer.json()["error"]
-
-
 @pytest.mark.parametrize("setting", [True, False])
 async def test_long_texts_are_cut_as_the_setting_says(artifact: Artifact, setting: bool) -> None:
     async with serving(artifact, fake_of(artifact), auto_truncate=setting) as client:
@@ -111,16 +78,6 @@ async def test_long_texts_are_cut_as_the_setting_says(artifact: Artifact, settin
         whole = await embedded(client, LONG, truncate=True)
     np.testing.assert_array_equal(right, whole)
     assert not np.array_equal(left, right)
-
-
-@pytest.mark.parametrize("task", [LABELS, RANKS, SPARSE, TOKENS])
-async def test_other_models_are_424(artifact: Artifact, task: Any) -> None:
-    pair = {"source_sentence": "a", "sentences": ["b"]}
-    async with serving_task(artifact, task) as client:
-        for path, inputs in (("/embed", "a"), ("/embed_all", "a"), ("/similarity", pair)):
-            answer = await client.post(path, json={"inputs": inputs})
-            assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
-            assert "serve an embedding model" in answer.json()["error"]
 
 
 async def test_teis_published_vectors(
@@ -170,21 +127,6 @@ async def test_weights_ascend_without_zeros(artifact: Artifact, inputs: Any) -> 
             assert np.float32(one["value"]) == weights[one["index"]]
 
 
-@pytest.mark.parametrize("task", [None, RANKS])
-async def test_another_model_is_a_424(artifact: Artifact, task: Any) -> None:
-    async with serving_task(artifact, task) as client:
-        response = await client.post("/embed_sparse", json={"inputs": "a"})
-    assert response.status_code == 424
-    assert "serve a sparse encoder (SPLADE)" in response.json()["error"]
-
-
-async def test_no_texts_are_teis_400(artifact: Artifact) -> None:
-    async with serving_task(artifact, SPARSE) as client:
-        response = await client.post("/embed_sparse", json={"inputs": []})
-    assert response.status_code == 400
-    assert response.json()["error_type"] == "Empty"
-
-
 async def test_token_ids_are_texts(artifact: Artifact) -> None:
     """A list of them is one text, with the special tokens that it has itself."""
     async with serving_task(artifact, SPARSE) as client:
@@ -194,20 +136,6 @@ async def test_token_ids_are_texts(artifact: Artifact) -> None:
         assert (await client.post("/embed_sparse", json={"inputs": ids})).json() == expected
         bare = (await client.post("/embed_sparse", json={"inputs": ids[1:-1]})).json()
     assert bare != expected
-
-
-@pytest.mark.parametrize("inputs", [[1, "a"], [["a"]], None, 3])
-async def test_other_forms_are_refused(artifact: Artifact, inputs: Any) -> None:
-    async with serving_task(artifact, SPARSE) as client:
-        response = await client.post("/embed_sparse", json={"inputs": inputs})
-    assert response.status_code == 422
-    assert "a text, a list of token ids" in response.json()["error"]
-
-
-async def test_an_unknown_prompt_is_refused(artifact: Artifact) -> None:
-    async with serving_task(artifact, SPARSE) as client:
-        response = await client.post("/embed_sparse", json={"inputs": "a", "prompt_name": "q"})
-    assert (response.status_code, response.json()["error_type"]) == (422, "Validation")
 
 
 async def test_whole_vocabularies_are_bounded_and_given_back(
@@ -245,26 +173,6 @@ async def test_scores_are_in_the_order_given(client: httpx.AsyncClient) -> None:
     source, *others = (await client.post("/embed", json={"inputs": texts})).json()
     assert answer.json() == pytest.approx([np.dot(source, one) for one in others], abs=1e-5)
     assert answer.headers["x-compute-characters"] == str(sum(map(len, texts)))
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "says"),
-    [
-        ({"inputs": INPUTS | {"sentences": []}}, 400, "inputs.sentences: empty"),
-        ({"inputs": INPUTS | {"sentences": ["a", ""]}}, 400, "inputs.sentences[1] is empty"),
-        ({"inputs": INPUTS | {"source_sentence": ""}}, 400, "source_sentence[0] is empty"),
-        ({"inputs": INPUTS | {"sentences": "a"}}, 422, "inputs.sentences"),
-        ({"inputs": {"sentences": ["a"]}}, 422, "inputs.source_sentence"),
-        ({"inputs": INPUTS | {"sentences": ["a"] * 513}}, 422, "513 inputs"),
-        ({"inputs": INPUTS, "parameters": {"truncation_direction": "up"}}, 422, "direction"),
-        ({"inputs": INPUTS, "parameters": {"prompt_name": "q"}}, 422, "prompt_name"),
-    ],
-)
-async def test_refusals_of_similarities(
-    client: httpx.AsyncClient, body: dict[str, Any], status: int, says: str
-) -> None:
-    answer = await client.post("/similarity", json=body)
-    assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
 
 
 async def test_parameters_cut_texts_and_vectors_are_bounded(

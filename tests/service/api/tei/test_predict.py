@@ -24,7 +24,6 @@ from transformers import (
 )
 
 from model.artifact.manifest import Artifact
-from model.numerics.task_head import TaskConfig
 from service.api.drop_in.scores import predictions
 from service.api.tei.scores import PredictRequest, span_bytes
 from service.inference.tokenization.inputs import Picture
@@ -32,7 +31,7 @@ from service.inference.tokenization.tokenizer import Options
 from tests.model.families.parity import saved
 from tests.model.picture_checkpoints import PROCESSOR
 from tests.model.tower_checkpoints import VISION
-from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
+from tests.service.api.tei.tasks import LABELS, RANKS, TOKENS, scores_of, serving_task
 from tests.service.harness import reserved_replies, serving, state_of
 from tests.service.pictures import element, picture
 
@@ -63,7 +62,12 @@ async def test_a_batch_is_sorted_softmax_of_texts_and_pairs(artifact: Artifact) 
 
 @pytest.mark.parametrize(
     ("inputs", "text"),
-    [("a text", "a text"), (["a text"], "a text"), (["a text", "its pair"], TEXTS[1])],
+    [
+        ("a text", "a text"),
+        (["a text"], "a text"),
+        (["a text", "its pair"], TEXTS[1]),
+        (["", "b"], ("", "b")),
+    ],
 )
 async def test_one_text_or_pair_is_answered_alone(
     artifact: Artifact, inputs: Any, text: Any
@@ -81,38 +85,6 @@ async def test_one_label_is_a_sigmoid(artifact: Artifact) -> None:
     async with serving_task(artifact, RANKS) as client:
         (found,) = (await client.post("/predict", json={"inputs": "a text"})).json()
     assert found == {"label": "LABEL_0", "score": pytest.approx(float(expit(row[0])), abs=1e-6)}
-
-
-@pytest.mark.parametrize(
-    "inputs", [[], ["a", "b", "c"], [["a", "b", "c"]], [[]], [["a"], "b"], ["a", 1], 1, None, {}]
-)
-async def test_other_forms_are_refused(artifact: Artifact, inputs: Any) -> None:
-    async with serving_task(artifact, LABELS) as client:
-        response = await client.post("/predict", json={"inputs": inputs})
-    assert response.status_code == 422
-    assert response.json().keys() == {"error", "error_type"}
-    assert response.json()["error"].startswith("inputs: ")
-    assert response.json()["error_type"] == "Validation"
-
-
-@pytest.mark.parametrize(
-    ("task", "says"), [(None, "no task head"), (SPARSE, "a task head for sparse vectors")]
-)
-async def test_a_model_without_labels_is_a_424(artifact: Artifact, task: Any, says: str) -> None:
-    async with serving_task(artifact, task) as client:
-        response = await client.post("/predict", json={"inputs": "a"})
-    assert response.status_code == 424
-    assert response.json()["error_type"] == "Backend"
-    assert response.json()["error"].startswith(f"small has {says}: serve a classifier")
-
-
-@pytest.mark.parametrize("inputs", ["", [""], ["", ""], [["a"], ["", ""]]])
-async def test_empty_texts_are_teis_400(artifact: Artifact, inputs: Any) -> None:
-    async with serving_task(artifact, LABELS) as client:
-        response = await client.post("/predict", json={"inputs": inputs})
-        half = await client.post("/predict", json={"inputs": ["", "b"]})
-    assert (response.status_code, response.json()["error_type"]) == (400, "Empty")
-    assert half.status_code == 200
 
 
 async def test_a_long_text_is_cut_by_the_setting_or_on_request(artifact: Artifact) -> None:
@@ -330,22 +302,6 @@ async def test_labels_that_are_refused(
     assert says in reply.json()["error"]
 
 
-async def test_labels_are_for_two_towers(small_artifact_client: httpx.AsyncClient) -> None:
-    for fields, says in (
-        ({"labels": ["a"]}, "labels: this model has labels of its own, or none: leave them out"),
-        ({"template": "{}"}, "template is for `labels`: add them, or leave it out"),
-    ):
-        reply = await small_artifact_client.post("/predict", json={"inputs": "a"} | fields)
-        assert reply.status_code == 422
-        assert says in reply.json()["error"]
-
-
-@pytest.fixture
-async def small_artifact_client(artifact: Artifact) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(artifact) as clip_client:
-        yield clip_client
-
-
 SPANNED = ["The cats of Bamberg", "", 'no \U0001f600 \x01 "quotes" \ud7ff']
 MEMBERS = ["score", "label", "start", "end", "text"]
 
@@ -382,26 +338,6 @@ async def test_texts_have_lists_of_spans(artifact: Artifact) -> None:
             assert list(span) == MEMBERS
             assert span["text"] == text[span["start"] : span["end"]] != ""
     assert found[1] == []
-
-
-@pytest.mark.parametrize(
-    ("task", "body", "says"),
-    [
-        (TOKENS, {"inputs": ["a", "b"]}, "inputs[0] is a pair"),
-        (TOKENS, {"inputs": [["a"], ["b", "c"]]}, "inputs[1] is a pair"),
-        (TOKENS, {"inputs": "a", "raw_scores": True}, 'send "aggregation": "none"'),
-        (TOKENS, {"inputs": "a", "aggregation": "last"}, "aggregation: "),
-        (LABELS, {"inputs": "a", "aggregation": "none"}, "this model labels whole texts"),
-    ],
-    ids=str,
-)
-async def test_what_a_model_cannot_do_is_a_422(
-    artifact: Artifact, task: TaskConfig, body: dict[str, Any], says: str
-) -> None:
-    async with serving_task(artifact, task) as client:
-        response = await client.post("/predict", json=body)
-    assert (response.status_code, response.json()["error_type"]) == (422, "Validation")
-    assert says in response.json()["error"]
 
 
 @pytest.mark.parametrize(

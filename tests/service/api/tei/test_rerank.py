@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.api.native.texts import MAX_FIELDS
-from service.api.tei.texts import error_response
-from service.errors import Overloaded
 from tests.model.late_checkpoints import DOCUMENTS
 from tests.model.late_checkpoints import QUERY as LATE_QUERY
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
@@ -47,36 +44,6 @@ async def test_texts_are_ranked_downwards(artifact: Artifact, raw: bool, text: b
         assert one["score"] == pytest.approx(float(scores[one["index"]]), abs=1e-6)
         assert one.get("text") == (TEXTS[one["index"]] if text else None)
         assert ("text" in one) == text
-
-
-@pytest.mark.parametrize(
-    ("task", "says"),
-    [(None, "small has no task head: serve a cross-encoder"), (LABELS, "3 labels")],
-)
-async def test_a_model_that_ranks_nothing_is_a_424(
-    artifact: Artifact, task: Any, says: str
-) -> None:
-    async with serving_task(artifact, task) as client:
-        response = await client.post("/rerank", json={"query": "a", "texts": ["b"]})
-    assert response.status_code == 424
-    assert says in response.json()["error"]
-    assert response.json()["error_type"] == "Backend"
-
-
-async def test_no_texts_are_teis_400(artifact: Artifact) -> None:
-    async with serving_task(artifact, RANKS) as client:
-        response = await client.post("/rerank", json={"query": "a", "texts": []})
-        empty = await client.post("/rerank", json={"query": "", "texts": ["a", ""]})
-    for one, says in ((response, "texts: empty"), (empty, "texts[1] is empty")):
-        assert (one.status_code, one.json()["error_type"]) == (400, "Empty")
-        assert says in one.json()["error"]
-
-
-@pytest.mark.parametrize("body", [{"query": "a"}, {"query": "a", "texts": "b"}, {"texts": ["a"]}])
-async def test_other_bodies_are_refused(artifact: Artifact, body: dict[str, Any]) -> None:
-    async with serving_task(artifact, RANKS) as client:
-        response = await client.post("/rerank", json=body)
-    assert (response.status_code, response.json()["error_type"]) == (422, "Validation")
 
 
 @pytest.fixture(scope="module")
@@ -296,29 +263,6 @@ async def test_ids_become_text(client: httpx.AsyncClient, tokenizer: Tokenizer) 
     assert special.json() == ["[CLS] a cat [SEP]"] * 2
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "says"),
-    [
-        ("/tokenize", {"inputs": []}, 400, "at least one"),
-        ("/tokenize", {"inputs": ["a", ""]}, 400, "inputs[1] is empty"),
-        ("/tokenize", {"inputs": [1]}, 422, "a list of texts"),
-        ("/tokenize", {"inputs": "a", "prompt_name": "q"}, 422, "prompt_name"),
-        ("/tokenize", {"inputs": ["a"] * 513}, 422, "at most 512"),
-        ("/decode", {"ids": []}, 400, "at least one"),
-        ("/decode", {"ids": [[1], []]}, 400, "ids[1] is empty"),
-        ("/decode", {"ids": "a"}, 422, "list of token ids"),
-        ("/decode", {"ids": ["a"]}, 422, "list of token ids"),
-        ("/decode", {"ids": [[1], [30522]]}, 422, "ids[1] has the token id 30522"),
-        ("/decode", {}, 422, "required"),
-    ],
-)
-async def test_refusals(
-    client: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, says: str
-) -> None:
-    answer = await client.post(path, json=body)
-    assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
-
-
 async def test_a_reply_has_its_limit(artifact: Artifact) -> None:
     async with serving(artifact, fake_of(artifact), max_response_bytes=1000) as client:
         assert (await client.post("/tokenize", json={"inputs": "a b"})).status_code == 200
@@ -357,9 +301,3 @@ async def test_errors_before_and_in_a_route(artifact: Artifact) -> None:
     assert keyless.status_code == 401
     assert keyless.content == b""
     assert keyless.headers["www-authenticate"].startswith("Bearer")
-
-
-def test_who_may_come_again_is_told_when() -> None:
-    response = error_response(Overloaded("full", retry_after_seconds=2), "id")
-    assert (response.status_code, response.headers["retry-after"]) == (429, "2")
-    assert json.loads(bytes(response.body)) == {"error": "full", "error_type": "Overloaded"}
