@@ -92,9 +92,11 @@ def artifact_of(checkpoint: Path, name: str, keep: Path) -> Path:
     """
     folder = keep / cache_key(checkpoint, name, "fp32")
     if not folder.exists():
-        exported = export(checkpoint, folder, name, progress=lambda step: print(f"  {step}"))
-        if not exported.verification.passed:
-            raise SystemExit(f"{name}: {exported.verification.failed}")
+        record = export(
+            checkpoint, folder, name, progress=lambda step: print(f"  {step}")
+        ).manifest.verification
+        if not record.passed:
+            raise SystemExit(f"{name}: {record.failed}")
     return folder
 
 

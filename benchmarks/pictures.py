@@ -132,8 +132,7 @@ def measure(folder: Path, layers: int, rounds: int, count: int, chosen: list[Pre
     checkpoint, threads = write_checkpoint(folder / "clip", layers), torch.get_num_threads()
     images = pictures(count)
     own = {
-        name: Headscope(export(checkpoint, folder / name, "clip", name).artifact, threads)
-        for name in chosen
+        name: Headscope(export(checkpoint, folder / name, "clip", name), threads) for name in chosen
     }
     model = CLIPModel.from_pretrained(checkpoint).eval()
     processor = CLIPImageProcessorPil.from_pretrained(checkpoint)

@@ -10,19 +10,19 @@ import functools
 import hashlib
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import onnx
 from filelock import FileLock
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature
-from model.export import decoder_graphs, graphs
-from model.export.graphs import DecomposedLayer, DecomposedValues, HeadScores, ValueProducts
+from model.attention.weights import AttentionRule
+from model.config.encoder import EncoderConfig
+from model.export import graphs
+from model.export.graphs import Function
 from model.export.to_onnx import to_onnx
 
-OfHeads = graphs.HeadWeights | DecomposedLayer | HeadScores | ValueProducts
-OfLayer = DecomposedLayer | DecomposedValues
-Weightless = OfHeads | OfLayer | graphs.DevicePooling
 OF_EMBEDDINGS = {
     *("model_type", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
     *("reads_segments", "embeddings", "num_hidden_layers", "adapters"),
@@ -38,7 +38,7 @@ def share_work(folder: Path) -> None:
     def once(
         module: nn.Module, signature: GraphSignature, *, to_fuse: bool = False
     ) -> onnx.ModelProto:
-        if not isinstance(module, Weightless):
+        if not isinstance(module, Function) or [*module.children()]:
             return to_onnx(module, signature, to_fuse=to_fuse)
         path = folder / f"{_key(module, signature)}.onnx"
         with FileLock(f"{path}.lock"):
@@ -46,19 +46,20 @@ def share_work(folder: Path) -> None:
                 path.write_bytes(to_onnx(module, signature).SerializeToString())
         return onnx.load(path)
 
-    for exporting in (graphs, decoder_graphs):
-        exporting.to_onnx = once  # type: ignore[attr-defined]
+    graphs.to_onnx = once  # type: ignore[assignment]
 
 
-def _key(module: nn.Module, signature: GraphSignature) -> str:
-    """Return the digest of everything that determines the graph of a module without weights."""
-    parts = [type(module).__name__, repr(signature)]
-    if isinstance(module, OfLayer):
-        parts.append(module.config.model_dump_json(exclude=OF_EMBEDDINGS))
-    if isinstance(module, OfHeads):
-        rule = {
-            name: value.tolist() if isinstance(value, Tensor) else value
-            for name, value in asdict(module.rule).items()
-        }
-        parts += [repr(rule), repr(module.parameter_names)]
+def _key(module: Function, signature: GraphSignature) -> str:
+    """Return the digest of everything that determines the graph of a function without weights."""
+    compute: Any = module.compute
+    parts = [compute.func.__name__, repr(signature), *map(_digest, compute.args)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _digest(argument: Any) -> str:
+    if isinstance(argument, EncoderConfig):
+        return argument.model_dump_json(exclude=OF_EMBEDDINGS)
+    if isinstance(argument, AttentionRule):
+        rule = asdict(argument).items()
+        return repr({k: v.tolist() if isinstance(v, Tensor) else v for k, v in rule})
+    return repr(argument)

@@ -86,7 +86,7 @@ class Model:
         if folder.exists():
             return load_artifact(folder)
         start = time.monotonic()
-        made = export(self.checkpoint, folder, self.name, "fp16", device=self.device).artifact
+        made = export(self.checkpoint, folder, self.name, "fp16", device=self.device)
         verdict = "right" if made.manifest.verification.passed else "WRONG"
         self.lab.note(exported=self.name, verdict=verdict, seconds=time.monotonic() - start)
         return made

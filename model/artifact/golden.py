@@ -6,8 +6,8 @@ Notation: S tokens of a text, H hidden size, L layers, N heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +72,16 @@ def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple
 
 def save_golden(path: Path, texts: Sequence[GoldenText]) -> None:
     """Write the texts, in order."""
-    tensors = {
-        f"{name}.{index}": np.ascontiguousarray(tensor)
-        for index, text in enumerate(texts)
-        for name, tensor in _tensors(text).items()
-        if tensor is not None
-    }
+    tensors = {}
+    for index, text in enumerate(texts):
+        named = {name: tensor for name, tensor in vars(text).items() if name != "target"}
+        if text.target:
+            named |= {f"target_{name}": tensor for name, tensor in vars(text.target).items()}
+        for name, tensor in named.items():
+            if tensor is not None:
+                tensors[f"{name}.{index}"] = np.ascontiguousarray(tensor)
     with writing(path):
         save_file(dict(sorted(tensors.items())), path)
-
-
-def _tensors(text: GoldenText) -> dict[str, NDArray[Any] | None]:
-    own = {name: tensor for name, tensor in vars(text).items() if name != "target"}
-    of_target = vars(text.target) if text.target else {}
-    return own | {f"target_{name}": tensor for name, tensor in of_target.items()}
 
 
 def read_golden(artifact: Artifact) -> list[GoldenText]:
@@ -95,24 +91,16 @@ def read_golden(artifact: Artifact) -> list[GoldenText]:
         ArtifactError: the file cannot be read.
 
     """
-    names = ("input_ids", "segment_ids", "hidden", "maps")
+    names, of_target = ([field.name for field in fields(of)] for of in (GoldenText, TargetTensors))
+    names.remove("target")
+    texts = []
     with reading(path := artifact.path(GOLDEN)):
-        tensors = load_file(path)
-        count = sum(name.startswith("input_ids.") for name in tensors)
-        return [
-            GoldenText(
-                **{name: tensors[f"{name}.{index}"] for name in names},
-                pixels=tensors.get(f"pixels.{index}"),
-                scores=tensors.get(f"scores.{index}"),
-                labels=tensors.get(f"labels.{index}"),
-                target=_target(tensors, index),
-            )
-            for index in range(count)
-        ]
-
-
-def _target(tensors: Mapping[str, NDArray[Any]], index: int) -> TargetTensors | None:
-    if f"labels.{index}" not in tensors:
-        return None
-    names = [field.name for field in fields(TargetTensors)]
-    return TargetTensors(**{name: tensors[f"target_{name}.{index}"] for name in names})
+        tensors: dict[str, Any] = load_file(path)
+        for index in range(sum(name.startswith("input_ids.") for name in tensors)):
+            named: dict[str, Any] = {name: tensors.get(f"{name}.{index}") for name in names}
+            text = GoldenText(**named)
+            if text.labels is not None:
+                own = {name: tensors[f"target_{name}.{index}"] for name in of_target}
+                text = replace(text, target=TargetTensors(**own))
+            texts.append(text)
+    return texts

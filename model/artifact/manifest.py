@@ -1,43 +1,7 @@
 """Artifact folder: everything a service needs to serve one encoder.
 
-    manifest.json           description of the artifact, and the SHA-256 of every other file
-    encoder.onnx            token ids → hidden states; weights in encoder.onnx.data
-    vectors.onnx            token ids → one vector per text, on a GPU; fp16 of most families
-    attention.onnx          a layer's input and some heads' parameters → attention weights
-    device_attention.onnx   the same, with every head's parameters kept on a device
-    device_pooling.onnx     hidden states kept on a device → the requested vectors
-    value_norms.onnx        a layer's input, some heads' values → products of the heads' additions
-    head_scores.onnx        a layer's input, some heads' parameters → queries, keys, their scores
-    decomposition.onnx      shares of input tokens in a layer's states → after it, and their values
-    heads.safetensors       every head's parameters, for both attention graphs
-    weights.safetensors     the float32 encoder; the files above name the tensors they share with it
-    golden.safetensors      a few texts with PyTorch's results, to test an engine with
-    modules.safetensors     the parameters of the modules after pooling, often none, and the pooled
-                            vectors of the calibration texts, for the ranges of int8 vectors
-    tokenizer.json          absent for a model of pictures
-    target_tokenizer.json   tokenizer of the decoder's texts, if it differs
-    task.onnx               rows of the last hidden state → outputs of the task head
-    task.safetensors        the task head in float32
-    decoder.onnx            shifted labels, the encoder's last states → the decoder's states
-    decoder.onnx.data       weights of decoder and output map that no other file has
-    decoder_attention.onnx  as attention.onnx, for the decoder's self-attention
-    cross_attention.onnx    as attention.onnx, for the decoder's cross-attention
-    logprobs.onnx           the decoder's last states, labels → the labels' log-probabilities
-    decoder_heads.safetensors  parameters of both kinds of the decoder's heads
-    decoder.safetensors     the float32 decoder
-
-No large tensor is written twice: a graph names bytes of a safetensors file as its external data,
-and a safetensors file names tensors of another. An artifact exported with --serving-only lacks the
-tensors of `FLOAT_WEIGHTS` that no graph and no head names: only PyTorch and decompositions read
-them.
-
-Files of the task and of the decoder are present if the checkpoint has such a part. A static
-embedding has only `table.safetensors`, `modules.safetensors` and `tokenizer.json`.
-
-An artifact of CLIP or SigLIP is the artifact of the text tower, which holds the artifact of the
-vision tower in the folder `vision/`.
-
-This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
+docs/artifact.md describes its files, and this module names them. It is where `model` and `service`
+meet, and imports neither torch nor onnxruntime.
 """
 
 from __future__ import annotations
@@ -46,7 +10,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -301,6 +266,34 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     temporary.replace(folder / MANIFEST)
 
 
+def place(
+    out: Path,
+    build: Callable[[Path], None],
+    verify: Callable[[Artifact], VerificationRecord],
+) -> Artifact:
+    """Build an artifact in a folder beside `out`, verify it, and move it there in one step.
+
+    An artifact that fails its verification is moved too, with the result in its manifest. `build`
+    writes all files to a folder, and a manifest without a verification.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an empty folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        folder = Path(scratch) / "artifact"
+        folder.mkdir()
+        build(folder)
+        artifact = load_artifact(folder)
+        record = verify(artifact)
+        write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
+        artifact = load_artifact(folder)
+        try:
+            folder.rename(out)  # replaces an empty folder, but never another export
+        except OSError:
+            raise ArtifactError(f"{out} was taken while this export ran") from None
+        return artifact.at(out)
+
+
 LEAST_SHARED_BYTES = 2**20
 """Minimum size of a file that is searched for in other artifacts."""
 
@@ -346,14 +339,14 @@ def _link(source: Path, target: Path, sha256: str) -> bool:
     return True
 
 
-def recorded_tolerances(manifest: Manifest) -> Mapping[Kind, Tolerance]:
-    """Return the precision's tolerances, widened by the checkpoint's own rounding error."""
-    return {**tolerances_of(manifest.precision, *manifest.depths), **measured(manifest)}
-
-
 def passed_uses(manifest: Manifest) -> tuple[Use, ...]:
     """Return the uses whose verification passed."""
     return tuple(use for use in USES if manifest.verification.verdict(use).passed)
+
+
+def recorded_tolerances(manifest: Manifest) -> Mapping[Kind, Tolerance]:
+    """Return the precision's tolerances, widened by the checkpoint's own rounding error."""
+    return {**tolerances_of(manifest.precision, *manifest.depths), **measured(manifest)}
 
 
 def measured(manifest: Manifest) -> dict[Kind, Tolerance]:

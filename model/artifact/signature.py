@@ -1,25 +1,8 @@
 """ONNX contract: names, dtypes and axes of every graph in an artifact.
 
-* `encoder.onnx`: token ids to all hidden states;
-* `vectors.onnx`: token ids to one vector per text, on a GPU; absent for some families;
-* `attention.onnx`: one layer's inputs and the requested heads' parameters to attention weights;
-* `device_attention.onnx`: the same from rows of a hidden state that stays on a device;
-* `device_pooling.onnx`: some tokens of a hidden state to one vector;
-* `value_norms.onnx`: a layer's input and heads' value and output parameters to inner products of
-  the vectors that those heads add for each token;
-* `head_scores.onnx`: the same input and heads' parameters to their queries, keys and scores;
-* `decomposition.onnx`, `decomposition_values.onnx`: shares of input tokens in a layer's states, and
-  its parameters, to the shares after it: see `model.artifact.decomposition`;
-* `task.onnx`: rows of the last hidden state to a task head's outputs, always in float32;
-* `decoder.onnx`: a target's shifted labels and the encoder's last hidden states to the decoder's
-  hidden states and its cross-attention's query states;
-* `decoder_attention.onnx`, `cross_attention.onnx`: as `attention.onnx`, for the decoder's heads;
-* `decoder_value_norms.onnx`, `cross_value_norms.onnx`: as `value_norms.onnx`, likewise;
-* `logprobs.onnx`: rows of the decoder's last hidden state to the log-probability of one label each.
-
-Inputs from the host, maps and log-probabilities are float32 in every precision. The two device
-graphs work on parameters and hidden states that stay on the device; their outputs are float32 too.
-Axes that are strings are dynamic.
+docs/artifact.md describes the graphs. Inputs from the host, maps and log-probabilities are float32
+in every precision. The two device graphs work on parameters and hidden states that stay on the
+device; their outputs are float32 too. Axes that are strings are dynamic.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -54,12 +53,16 @@ class VerificationRecord(Part):
     @property
     def passed(self) -> bool:
         """Whether at least one use passed, so that the artifact can be served."""
-        return any(self.verdict(use).passed for use in USES)
+        return self.vectors.passed or self.heads.passed
 
     @property
     def failed(self) -> str | None:
         """Failed uses, each with its figure, in one line; None if both passed."""
-        return failures({use: self.verdict(use) for use in USES})
+        if self.vectors == self.heads:
+            return self.heads.failed
+        verdicts = {use: self.verdict(use) for use in USES}
+        failed = [f"{use}: {own.failed}" for use, own in verdicts.items() if not own.passed]
+        return "; ".join(failed)
 
 
 UNVERIFIED = VerificationRecord(
@@ -74,22 +77,14 @@ UNVERIFIED = VerificationRecord(
 """Record of an artifact before its verification."""
 
 
-def failures(verdicts: Mapping[Use, Verdict]) -> str | None:
-    """Return the failed uses, each with its figure, in one line; None if all passed."""
-    failed = {use: verdict.failed for use, verdict in verdicts.items() if not verdict.passed}
-    if len(set(failed.values())) == 1 and len(failed) == len(USES):
-        return next(iter(failed.values()))
-    return "; ".join(f"{use}: {figure}" for use, figure in failed.items()) or None
-
-
 def verdict_lines(record: VerificationRecord) -> list[str]:
     """Return the lines that an export prints about its verification: one, or one per use."""
+    verdicts = {f"{use}: ": record.verdict(use) for use in USES}
     if record.vectors == record.heads:
-        return ["verified" if record.passed else f"verification FAILED: {record.failed}"]
+        verdicts = {"": record.heads}
     return [
-        f"{use}: " + ("verified" if verdict.passed else f"verification FAILED: {verdict.failed}")
-        for use in USES
-        for verdict in [record.verdict(use)]
+        use + ("verified" if own.passed else f"verification FAILED: {own.failed}")
+        for use, own in verdicts.items()
     ]
 
 

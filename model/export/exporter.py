@@ -31,7 +31,6 @@ from model.artifact.manifest import (
     GOLDEN,
     GRAPHS,
     HEADS,
-    LOGPROBS_GRAPH,
     TARGET_TOKENIZER,
     TASK_GRAPH,
     TASK_WEIGHTS,
@@ -41,16 +40,10 @@ from model.artifact.manifest import (
     WEIGHTS,
     Artifact,
     Manifest,
+    place,
     write_manifest,
 )
-from model.artifact.signature import (
-    Float,
-    GraphName,
-    GraphSignature,
-    PackedPooling,
-    task_signature,
-    vectors_signature,
-)
+from model.artifact.signature import Float, PackedPooling
 from model.artifact.vectors import CALIBRATION
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
 from model.config.encoder import EncoderConfig
@@ -58,30 +51,24 @@ from model.config.precision import Precision
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
 from model.errors import ConfigError
-from model.export.decoder_graphs import (
-    decoder_head_parameters,
-    decoder_signatures_of,
-    export_decoder,
-    export_decoder_heads,
-    export_logprobs,
-)
 from model.export.graphs import (
     WEIGHTLESS,
-    TaskScores,
+    decoder_head_parameters,
+    export_decoder,
     export_encoder,
+    export_task,
     export_weightless,
     head_parameters,
     signatures,
 )
 from model.export.loading import load_modules, read_source
 from model.export.module_tensors import module_tensors, pooling_tensors
-from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.samples import Sample, Samples, pack_samples
 from model.export.serving import add_vision, read_dual, records_of
 from model.export.shared_tensors import save_tensors
 from model.export.tensors import calibration_vectors, torch_targets
-from model.export.to_onnx import save_graph, to_onnx
+from model.export.to_onnx import save_graph
 from model.export.vectors_graph import export_vectors, obstacle
 from model.export.verify import verify
 from model.families.registry import FAMILIES, read_decoder_config
@@ -90,7 +77,7 @@ from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import Modules
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
-from model.sources.files import report_pickles
+from model.sources.files import Progress, report_pickles
 from model.sources.overlay import as_folders
 from model.tasks.head import TaskModule, scores_of_text
 from model.tokenization.tokenizer import load_target_tokenizer
@@ -139,12 +126,12 @@ def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progres
     beside.append(folder / DECODER_WEIGHTS)
     save_tensors(decoder_head_parameters(decoder), folder / DECODER_HEADS, beside)
     beside.append(folder / ENCODER_GRAPH)
-    save_graph(export_decoder(decoder, dtype), folder / DECODER_GRAPH, DECODER_DATA, beside)
-    beside.append(folder / DECODER_GRAPH)
-    save_graph(export_logprobs(decoder, dtype), folder / LOGPROBS_GRAPH, DECODER_DATA, beside)
-    progress("exporting the graphs of the decoder's heads")
-    for name, graph in export_decoder_heads(decoder.config).items():
-        save_graph(graph, folder / GRAPHS[name])
+    for name, graph in export_decoder(decoder, dtype).items():
+        if name in ("decoder", "logprobs"):
+            save_graph(graph, folder / GRAPHS[name], DECODER_DATA, beside)
+            beside.append(folder / GRAPHS[name])
+        else:
+            save_graph(graph, folder / GRAPHS[name])
 
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
@@ -159,7 +146,7 @@ def export(
     precision: Precision = "fp32",
     progress: Progress = lambda _: None,
     device: Device = "cpu",
-) -> Exported:
+) -> Artifact:
     """Export a checkpoint as an artifact, verify it, and move it to `out` in one step.
 
     An artifact that fails its verification is written too, with the result in its manifest; the
@@ -228,6 +215,7 @@ def _build(
     if decoder is not None:
         size = decoder.config.layers.vocab_size
         target = load_target_tokenizer(source.inside, size, lowercase=sentence.lowercase)
+    parts = head.config if head else None, decoder.config if decoder else None
     pooling = head.config.pooling if head else sentence.pooling
     packed = precision == "fp16" and obstacle(config, pooling) is None
     manifest = Manifest(
@@ -239,11 +227,11 @@ def _build(
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
-        task=head.config if head else None,
-        decoder=decoder.config if decoder else None,
+        task=parts[0],
+        decoder=parts[1],
         images=source.images,
         own_target_tokenizer=target is not None,
-        signature=_signatures(modules, _dtype(precision), packed=packed),
+        signature=signatures(config, _dtype(precision), *parts, packed=packed),
         files={},
         weights_sha256="",
         verification=UNVERIFIED,
@@ -316,17 +304,7 @@ def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: 
     beside = [folder / WEIGHTS]
     save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS, beside)
     beside.append(folder / TASK_WEIGHTS)
-    graph = to_onnx(TaskScores(head), task_signature(config, head.config))
-    save_graph(graph, folder / TASK_GRAPH, beside=beside)
-
-
-def _signatures(modules: Modules, dtype: Float, *, packed: bool) -> dict[GraphName, GraphSignature]:
-    task = modules.head.config if modules.head else None
-    of_encoder = signatures(modules.encoder.config, dtype, task)
-    if packed:
-        of_encoder["vectors"] = vectors_signature(modules.encoder.config)
-    decoder = modules.decoder
-    return of_encoder | (decoder_signatures_of(decoder.config, dtype) if decoder else {})
+    save_graph(export_task(head, config), folder / TASK_GRAPH, beside=beside)
 
 
 def _dtype(precision: Precision) -> Float:

@@ -1,9 +1,13 @@
-"""Graphs of an artifact as PyTorch modules, their signatures, and the parameters of the heads."""
+"""Graphs of an artifact as PyTorch modules, their signatures, and the parameters of the heads.
+
+Notation of a decoder's graphs as in `model.decoder`.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import onnx
@@ -17,26 +21,34 @@ from model.artifact.decomposition import (
     value_shapes,
 )
 from model.artifact.signature import (
-    ROWS,
-    STATES,
+    ATTENTION_OF,
+    DECODER_KINDS,
+    VALUES_OF,
     Float,
     GraphName,
     GraphSignature,
     MapKind,
     Shapes,
     attention_signature,
+    decoder_signature,
+    decoder_signatures,
     device_attention_signature,
     device_pooling_signature,
     encoder_signature,
     head_parameter_name,
     head_scores_signature,
+    logprobs_signature,
     task_signature,
     value_norms_signature,
+    vectors_signature,
 )
 from model.attention.positions import distances
 from model.attention.self_attention import Relative, attention_rule
 from model.attention.weights import AttentionRule, Heads, attention_weights, value_products
+from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.decoder.decoder import Decoder
+from model.decoder.layers import cross_rule
 from model.decomposition.layers import LayerDecomposition, entering, values
 from model.encoder.encoder import Encoder, EncoderOutput
 from model.export.to_onnx import to_onnx
@@ -45,30 +57,22 @@ from model.numerics.task_head import TaskConfig
 from model.packing import GridBatch, PackedBatch
 from model.tasks.head import TaskModule
 
+Compute = Callable[..., Tensor | tuple[Tensor, ...]]
 
-class HeadGraph(nn.Module):
-    """Graph that takes a layer's input and n heads' parameters.
 
-    It holds no weights of its own, so one graph serves every head of every layer.
-    """
+class Function(nn.Module):
+    """Graph of a function of its inputs, which may call modules with weights."""
 
-    def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
-        """Take the parameters of a signature, for heads with this rule."""
+    def __init__(self, compute: Compute, **modules: nn.Module) -> None:
+        """Take the function, and its modules by the prefix of their weights' names."""
         super().__init__()
-        self.rule = rule
-        names = [spec.name for spec in signature.inputs]
-        others = (*STATES, *ROWS, "hidden_state", "states")
-        self.parameter_names = [name for name in names if name not in others]
+        self.compute = compute
+        for name, module in modules.items():
+            self.add_module(name, module)
 
-
-class ValueProducts(HeadGraph):
-    """Graph from a layer's input and n heads' parameters to products of their added vectors."""
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return products `[S, n, n]` of key states `[S, H]` and parameters `[n, …]`."""
-        states, *parameters = inputs
-        named = dict(zip(self.parameter_names, parameters, strict=True))
-        return value_products(named, self.rule, states)
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return the outputs, given the inputs in the signature's order."""
+        return self.compute(*inputs)
 
 
 class HiddenStates(nn.Module):
@@ -121,162 +125,136 @@ class GridStates(HiddenStates):
         return self._states(batch, head_mask)
 
 
-class HeadWeights(HeadGraph):
-    """Attention graph: a layer's inputs and n heads' parameters to n maps."""
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return maps `[B, n, T, S]` of query states `[B, T, H]`, key states `[B, S, H]`.
-
-        The heads' parameters, `[n, …]` each, follow in the signature's order.
-        """
-        query_states, key_states, *parameters = inputs
-        named = dict(zip(self.parameter_names, parameters, strict=True))
-        heads = Heads.from_parameters(named, self.rule)
-        return attention_weights(heads, query_states, key_states, in_float32=True)
-
-
-class DeviceHeadWeights(HeadWeights):
-    """Attention graph for a device, where the hidden state and the heads' parameters stay."""
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return maps `[1, n, T, S]` of a hidden state `[…, H]`, its rows `[T]` and `[S]`.
-
-        The heads' parameters, `[n, …]` each, follow in the signature's order.
-        """
-        hidden_state, query_rows, key_rows, *parameters = inputs
-        tokens = hidden_state.flatten(0, -2)
-        states = [torch.index_select(tokens, 0, rows)[None] for rows in (query_rows, key_rows)]
-        return super().forward(*states, *parameters)
+def decoder_states(
+    decoder: Decoder, relative: Sequence[Relative], *inputs: Tensor
+) -> tuple[Tensor, ...]:
+    """Return L_d + 1 states and L_d query states, `[T, H]` each; see `decoder_signature`."""
+    ids, positions, padded, packed, source_padded, *floats = inputs
+    segments = torch.zeros_like(ids)
+    target = PackedBatch(ids, segments, positions, padded, packed)
+    source = PackedBatch(ids, segments, positions, source_padded, packed)  # only its grid is read
+    own = (tensor.to(_dtype(decoder)) for tensor in floats)
+    output = decoder(target, source, *own, relative=relative)
+    return (*output.hidden_states, *output.cross_queries)
 
 
-class DevicePooling(nn.Module):
-    """Pooling graph for a device where the hidden state stays: sets of its rows to one vector each.
+def device_pooling(
+    hidden_state: Tensor,
+    first_row: Tensor,
+    row_count: Tensor,
+    columns: Tensor,
+    *modes: Tensor,
+) -> Tensor:
+    """Return vectors `[n, H]`, given `[T, H]` and each set's rows, mode and normalisation.
 
-    The mean of one row is that row, so the graph also returns the first or the last token of a
-    text, and single rows.
+    A hidden state `[B, S, H]` counts as its B · S rows. The mean of one row is that row, so the
+    graph also returns the first or the last token of a text, and single rows.
+
+    After the hidden state come `first_row` and `row_count` `[n]`; `columns`, 0 … P−1, where P is
+    the largest count; `maximum` `[n]`, 0 for the mean; `first_weight` `[n]`, the first row's weight
+    in a mean whose weights rise by 1 per row, 0 for equal weights; `unit_features` `[n]`, the
+    number of features that become a unit vector, 0 for none.
     """
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return vectors `[n, H]`, given `[T, H]` and each set's rows, mode and normalisation.
-
-        A hidden state `[B, S, H]` counts as its B · S rows.
-
-        After the hidden state come `first_row` and `row_count` `[n]`; `columns`, 0 … P−1, where P
-        is the largest count; `maximum` `[n]`, 0 for the mean; `first_weight` `[n]`, the first row's
-        weight in a mean whose weights rise by 1 per row, 0 for equal weights; `unit_features`
-        `[n]`, the number of features that become a unit vector, 0 for none.
-        """
-        hidden_state, first_row, row_count, columns, maximum, first_weight, unit_features = inputs
-        hidden_state = hidden_state.flatten(0, -2)
-        real = columns[None] < row_count[:, None]  # [n, P]
-        rows = torch.where(real, first_row[:, None] + columns[None], 0)
-        tokens = torch.index_select(hidden_state, 0, rows.flatten()).float()
-        tokens = tokens.reshape(*rows.shape, -1)  # [n, P, H]
-        rising = first_weight[:, None] + columns[None]
-        weights = torch.where(first_weight[:, None] > 0, rising, 1).float()
-        weights = torch.where(real, weights, 0.0)[..., None]  # [n, P, 1]
-        real = real[..., None]
-        mean = torch.where(real, tokens * weights, 0.0).sum(dim=1) / weights.sum(dim=1)
-        largest = torch.where(real, tokens, torch.finfo(torch.float32).min).amax(dim=1)
-        vectors = torch.where(maximum[:, None] > 0, largest, mean)
-        features = torch.arange(hidden_state.shape[1])
-        counted = torch.where(features < unit_features[:, None], vectors, 0.0)
-        norm = counted.square().sum(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
-        return torch.where(unit_features[:, None] > 0, vectors / norm, vectors)
+    maximum, first_weight, unit_features = modes
+    hidden_state = hidden_state.flatten(0, -2)
+    real = columns[None] < row_count[:, None]  # [n, P]
+    rows = torch.where(real, first_row[:, None] + columns[None], 0)
+    tokens = torch.index_select(hidden_state, 0, rows.flatten()).float()
+    tokens = tokens.reshape(*rows.shape, -1)  # [n, P, H]
+    rising = first_weight[:, None] + columns[None]
+    weights = torch.where(first_weight[:, None] > 0, rising, 1).float()
+    weights = torch.where(real, weights, 0.0)[..., None]  # [n, P, 1]
+    real = real[..., None]
+    mean = torch.where(real, tokens * weights, 0.0).sum(dim=1) / weights.sum(dim=1)
+    largest = torch.where(real, tokens, torch.finfo(torch.float32).min).amax(dim=1)
+    vectors = torch.where(maximum[:, None] > 0, largest, mean)
+    features = torch.arange(hidden_state.shape[1])
+    counted = torch.where(features < unit_features[:, None], vectors, 0.0)
+    norm = counted.square().sum(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
+    return torch.where(unit_features[:, None] > 0, vectors / norm, vectors)
 
 
-class HeadScores(HeadGraph):
-    """Graph from a layer's input and n heads' parameters to their queries, keys and scores."""
+def head_weights(rule: AttentionRule, names: Sequence[str], *inputs: Tensor) -> Tensor:
+    """Return maps `[B, n, T, S]` of query states `[B, T, H]`, key states `[B, S, H]`.
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and scores of states `[S, H]`, given parameters `[n, …]`.
-
-        Their shapes are `[n, S, p_q]`, `[n, S, p_k]` and `[n, S, S]`.
-        """
-        states, *parameters = inputs
-        named = dict(zip(self.parameter_names, parameters, strict=True))
-        heads = Heads.from_parameters(named, self.rule)
-        queries, keys = heads.projected(states[None], states[None])
-        length = states.shape[0]
-        scores = heads.scores(queries, keys, distances(length, length, states.device))
-        # the exporter would make the size of a head depend on the number of heads
-        query, key = (
-            vectors.reshape(-1, length, named[weight].shape[1])
-            for vectors, weight in ((queries, "query_weight"), (keys, "key_weight"))
-        )
-        return query, key, scores[0]
+    The heads' parameters with these names, `[n, …]` each, follow.
+    """
+    queries, keys, *parameters = inputs
+    heads = Heads.from_parameters(dict(zip(names, parameters, strict=True)), rule)
+    return attention_weights(heads, queries, keys, in_float32=True)
 
 
-class DecomposedLayer(nn.Module):
-    """Graph of a layer: some rows of a text's parts before it to the rows after it."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.rule = attention_rule(config)
-        self.head_names = list(one_head_shapes(config))
-        self.parameter_names = list(layer_shapes(config))
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return rows `[C, P, H]` after the layer; inputs as in `decomposition_signature`."""
-        states, of_all, parts, rows, *parameters = inputs
-        count = len(self.head_names)
-        layer = LayerDecomposition(
-            self.config,
-            self.rule,
-            dict(zip(self.head_names, parameters[:count], strict=True)),
-            dict(zip(self.parameter_names, parameters[count:], strict=True)),
-        )
-        return layer.through(states, rows, of_all, parts)
+def device_head_weights(rule: AttentionRule, names: Sequence[str], *inputs: Tensor) -> Tensor:
+    """Return maps `[1, n, T, S]` of a hidden state `[…, H]`, its rows `[T]` and `[S]`."""
+    hidden_state, query_rows, key_rows, *parameters = inputs
+    tokens = hidden_state.flatten(0, -2)
+    states = [torch.index_select(tokens, 0, rows)[None] for rows in (query_rows, key_rows)]
+    return head_weights(rule, names, *states, *parameters)
 
 
-class DecomposedValues(nn.Module):
-    """Graph of a layer's values: parts that enter it to their value projections."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.parameter_names = list(value_shapes(config))
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the values, after the normalised parts if the layer normalises its input."""
-        parts, *parameters = inputs
-        named = dict(zip(self.parameter_names, parameters, strict=True))
-        normed = entering(self.config, named, parts)
-        projected = values(self.config, named, normed)
-        return (projected,) if self.config.layer.order == "post_norm" else (normed, projected)
+def head_value_products(rule: AttentionRule, names: Sequence[str], *inputs: Tensor) -> Tensor:
+    """Return products `[S, n, n]` of key states `[S, H]` and parameters `[n, …]`."""
+    states, *parameters = inputs
+    return value_products(dict(zip(names, parameters, strict=True)), rule, states)
 
 
-class TaskScores(nn.Module):
-    """Graph of the task head."""
+def head_scores(
+    rule: AttentionRule, names: Sequence[str], *inputs: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and scores of states `[S, H]`, given parameters `[n, …]`.
 
-    def __init__(self, head: TaskModule) -> None:
-        super().__init__()
-        self.head = head
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return scores `[n, C]` of rows `[n, H]`, or `[1, V]` for sparse vectors."""
-        (rows,) = inputs
-        return self.head(rows)
-
-
-def one_head_shapes(config: EncoderConfig, *, values: bool = False) -> Shapes:
-    """Return name → shape of one head's parameter, in the order of the graph of maps or values."""
-    with torch.device("meta"):
-        encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
-        (parameters,) = encoder.value_parameters() if values else encoder.head_parameters()
-    return {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
+    Their shapes are `[n, S, p_q]`, `[n, S, p_k]` and `[n, S, S]`.
+    """
+    states, *parameters = inputs
+    named = dict(zip(names, parameters, strict=True))
+    heads = Heads.from_parameters(named, rule)
+    queries, keys = heads.projected(states[None], states[None])
+    length = states.shape[0]
+    scores = heads.scores(queries, keys, distances(length, length, states.device))
+    # the exporter would make the size of a head depend on the number of heads
+    query, key = (
+        vectors.reshape(-1, length, named[weight].shape[1])
+        for vectors, weight in ((queries, "query_weight"), (keys, "key_weight"))
+    )
+    return query, key, scores[0]
 
 
-WEIGHTLESS: Mapping[GraphName, Callable[[EncoderConfig, GraphSignature], nn.Module]] = {
-    "attention": lambda config, signature: HeadWeights(attention_rule(config), signature),
-    "device_attention": lambda config, own: DeviceHeadWeights(attention_rule(config), own),
-    "device_pooling": lambda *_: DevicePooling(),
-    "value_norms": lambda config, signature: ValueProducts(attention_rule(config), signature),
-    "head_scores": lambda config, signature: HeadScores(attention_rule(config), signature),
-    "decomposition": lambda config, _: DecomposedLayer(config),
-    "decomposition_values": lambda config, _: DecomposedValues(config),
+def decomposed_layer(config: EncoderConfig, names: Sequence[str], *inputs: Tensor) -> Tensor:
+    """Return rows `[C, P, H]` after a layer; see `decomposition_signature`.
+
+    `names` are those of one head's parameters.
+    """
+    states, of_all, parts, rows, *parameters = inputs
+    heads, others = parameters[: len(names)], parameters[len(names) :]
+    layer = LayerDecomposition(
+        config,
+        attention_rule(config),
+        dict(zip(names, heads, strict=True)),
+        dict(zip(layer_shapes(config), others, strict=True)),
+    )
+    return layer.through(states, rows, of_all, parts)
+
+
+def decomposed_values(config: EncoderConfig, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Return the values, after the normalised parts if the layer normalises its input."""
+    parts, *parameters = inputs
+    named = dict(zip(value_shapes(config), parameters, strict=True))
+    normed = entering(config, named, parts)
+    projected = values(config, named, normed)
+    return (projected,) if config.layer.order == "post_norm" else (normed, projected)
+
+
+OF_HEADS: Mapping[GraphName, Compute] = {
+    "attention": head_weights,
+    "device_attention": device_head_weights,
+    "value_norms": head_value_products,
+    "head_scores": head_scores,
 }
+"""Graphs of a layer's input and n heads' parameters: one of each serves all heads of a model."""
+WEIGHTLESS: tuple[GraphName, ...] = (
+    *("attention", "device_attention", "device_pooling", "value_norms", "head_scores"),
+    *("decomposition", "decomposition_values"),
+)
 """Graphs that hold no weights of their own: one of each serves all layers of a model."""
 
 
@@ -285,7 +263,19 @@ def export_weightless(
 ) -> onnx.ModelProto:
     """Return a graph of `WEIGHTLESS`, whose every axis but the features is dynamic."""
     signature = signatures(config, dtype)[name]
-    return to_onnx(WEIGHTLESS[name](config, signature), signature)
+    if name in OF_HEADS:
+        return _of_heads(OF_HEADS[name], attention_rule(config), signature)
+    compute: Mapping[GraphName, Compute] = {
+        "device_pooling": partial(device_pooling),
+        "decomposition": partial(decomposed_layer, config, [*one_head_shapes(config)]),
+        "decomposition_values": partial(decomposed_values, config),
+    }
+    return to_onnx(Function(compute[name]), signature)
+
+
+def _of_heads(compute: Compute, rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
+    names = [spec.name for spec in signature.inputs if spec.axes[0] == "heads"]
+    return to_onnx(Function(partial(compute, rule, names)), signature)
 
 
 def export_encoder(
@@ -308,15 +298,71 @@ def export_encoder(
     return to_onnx(HiddenStates(encoder, relative, three_axes=three_axes), signature)
 
 
+def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
+    """Return the graph of a task head."""
+    return to_onnx(Function(head, head=head), task_signature(config, head.config))
+
+
+def export_decoder(decoder: Decoder, dtype: Float) -> dict[GraphName, onnx.ModelProto]:
+    """Return all graphs of a decoder.
+
+    Targets' tokens, texts and both sequences, or rows of the output map, are dynamic axes.
+    """
+    config = decoder.config
+    served = copy.deepcopy(decoder).half() if dtype == "float16" else decoder
+    relative = constant_parameters(decoder.relative_parameters(), _dtype(served))
+    own = decoder_signatures_of(config, "float32")
+    rules = {"decoder": attention_rule(config.layers), "cross": cross_rule(config)}
+
+    def logprobs(rows: Tensor, labels: Tensor) -> Tensor:
+        return served.logprobs(rows.to(_dtype(served)), labels)
+
+    return {
+        "decoder": to_onnx(
+            Function(partial(decoder_states, served, relative), decoder=served),
+            decoder_signature(config, dtype),
+        ),
+        "logprobs": to_onnx(Function(logprobs, decoder=served), logprobs_signature(config)),
+        **{
+            names[kind]: _of_heads(compute, rules[kind], own[names[kind]])
+            for kind in DECODER_KINDS
+            for names, compute in (
+                (ATTENTION_OF, head_weights),
+                (VALUES_OF, head_value_products),
+            )
+        },
+    }
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next(module.parameters()).dtype
+
+
+def one_head_shapes(config: EncoderConfig, *, values: bool = False) -> Shapes:
+    """Return name → shape of one head's parameter, in the order of the graph of maps or values."""
+    with torch.device("meta"):
+        encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
+        return _shapes(encoder.value_parameters() if values else encoder.head_parameters())
+
+
+def _shapes(layers: Sequence[Mapping[str, Tensor]]) -> Shapes:
+    return {name: tuple(tensor.shape[1:]) for name, tensor in layers[0].items()}
+
+
 def signatures(
-    config: EncoderConfig, dtype: Float, task: TaskConfig | None = None
+    config: EncoderConfig,
+    dtype: Float,
+    task: TaskConfig | None = None,
+    decoder: DecoderConfig | None = None,
+    *,
+    packed: bool = False,
 ) -> dict[GraphName, GraphSignature]:
-    """Return the signatures of all graphs, at the precision of the encoder's weights."""
+    """Return the signatures of all graphs, at the precision of the weights.
+
+    `packed` includes the graph of vectors.
+    """
     parameters = one_head_shapes(config)
-    of_task: dict[GraphName, GraphSignature] = {}
-    if task is not None:
-        of_task["task"] = task_signature(config, task)
-    return of_task | {
+    found: dict[GraphName, GraphSignature] = {
         "encoder": encoder_signature(config, dtype),
         "attention": attention_signature(config, parameters),
         "device_attention": device_attention_signature(config, parameters, dtype),
@@ -326,6 +372,27 @@ def signatures(
         "decomposition": decomposition_signature(config, parameters),
         "decomposition_values": decomposition_values_signature(config),
     }
+    if task is not None:
+        found = {"task": task_signature(config, task), **found}
+    if packed:
+        found["vectors"] = vectors_signature(config)
+    return found | (decoder_signatures_of(decoder, dtype) if decoder else {})
+
+
+def decoder_signatures_of(config: DecoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
+    """Return the signatures of a decoder's graphs, at the precision of its weights."""
+    layers = config.layers.model_copy(update={"num_hidden_layers": 1})
+    with torch.device("meta"):
+        decoder = Decoder(config.model_copy(update={"layers": layers}))
+        maps: dict[MapKind, Shapes] = {
+            "decoder": _shapes(decoder.head_parameters()),
+            "cross": _shapes(decoder.cross_head_parameters()),
+        }
+        of_values: dict[MapKind, Shapes] = {
+            "decoder": _shapes(decoder.value_parameters()),
+            "cross": _shapes(decoder.cross_value_parameters()),
+        }
+    return decoder_signatures(config, dtype, maps, of_values)
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
@@ -333,6 +400,14 @@ def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
     heads = encoder.config.num_attention_heads
     own = named_heads(encoder.head_parameters(), encoder.value_parameters(), heads)
     return own | low_rank_parameters(encoder)
+
+
+def decoder_head_parameters(decoder: Decoder) -> dict[str, Tensor]:
+    """Return all parameters of the heads of every layer's self- and cross-attention."""
+    heads = decoder.config.layers.num_attention_heads
+    own = decoder.head_parameters(), decoder.value_parameters()
+    cross = decoder.cross_head_parameters(), decoder.cross_value_parameters()
+    return named_heads(*own, heads, "decoder") | named_heads(*cross, heads, "cross")
 
 
 def low_rank_parameters(encoder: Encoder) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from model.artifact.manifest import (
     DualConfig,
     FileRecord,
     Manifest,
+    place,
     record_file,
     write_manifest,
 )
@@ -35,7 +36,6 @@ from model.artifact.verification import VerificationRecord
 from model.checkpoint import read_tensors
 from model.config.files import read_object
 from model.errors import ArtifactError, CheckpointError
-from model.export.placement import place
 from model.export.shared_tensors import external
 from model.sources.files import transformer_folder, weight_files
 
@@ -100,7 +100,7 @@ def serving_copy(whole: Artifact, out: Path) -> Artifact:
         if vision is not None and dual is not None:
             record_vision(folder, dual, serving_copy(vision, folder / VISION))
 
-    return place(out, build, lambda _: whole.manifest.verification).artifact
+    return place(out, build, lambda _: whole.manifest.verification)
 
 
 def _build(whole: Artifact, folder: Path) -> None:
@@ -175,7 +175,7 @@ def add_vision(
     verify: Callable[[Artifact], VerificationRecord],
 ) -> None:
     """Build and verify the vision tower inside a text tower's folder, and record it there."""
-    record_vision(folder, dual, place(folder / VISION, build, verify).artifact)
+    record_vision(folder, dual, place(folder / VISION, build, verify))
 
 
 def record_vision(folder: Path, dual: DualConfig, vision: Artifact) -> None:

@@ -26,6 +26,7 @@ from model.artifact.manifest import (
     VECTOR_MODULES,
     Artifact,
     Manifest,
+    place,
     record_file,
     write_manifest,
 )
@@ -35,9 +36,15 @@ from model.artifact.verification import UNVERIFIED, Verdict, VerificationRecord
 from model.config.encoder import StaticConfig
 from model.config.files import read_json, read_object
 from model.errors import CheckpointError
-from model.export.placement import Exported, Progress, place
 from model.runtimes.static import ROWS, StaticRuntime
-from model.sources.files import MODULES, WEIGHTS, ModuleEntry, listed_modules, report_pickles
+from model.sources.files import (
+    MODULES,
+    WEIGHTS,
+    ModuleEntry,
+    Progress,
+    listed_modules,
+    report_pickles,
+)
 from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
 
@@ -50,7 +57,7 @@ _FLOATS = ("float16", "float32", "float64")
 
 def export_static(
     checkpoint: Path, out: Path, model: str, progress: Progress = lambda _: None
-) -> Exported:
+) -> Artifact:
     """Export a static embedding, compare its table with the checkpoint's, and move it to `out`.
 
     Raises:

@@ -150,9 +150,12 @@ class _VectorsGraph:
             return y
         down, up = low_rank.matrices
         features = self.node("MatMul", x, self.constant(f"{name}.down", down.T))
+        return self._adapted(name, y, features, up)
+
+    def _adapted(self, name: str, y: Name, features: Name, up: Tensor) -> Name:
+        """Return y with the addition of each token's adapter, given all low-rank features."""
         features = self.node("Mul", features, self.chosen)
-        own = self.node("MatMul", features, self.constant(f"{name}.up", up.T))
-        return self.node("Add", y, own)
+        return self.node("Add", y, self.node("MatMul", features, self.constant(f"{name}.up", up.T)))
 
     def mapped(
         self, name: str, x: Name, linear: nn.Linear, low_rank: LowRank | None = None
@@ -167,12 +170,8 @@ class _VectorsGraph:
 
     def normed(self, name: str, x: Name, norm: nn.Module) -> Name:
         """Return a norm of x."""
-        if isinstance(norm, RMSNorm):
-            weight = self.constant(f"{name}.weight", norm.weight)
-            return self.node("SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=norm.eps)
-        layer_norm = cast(nn.LayerNorm, norm)
-        affine = self._affine(name, layer_norm)
-        return self.node("LayerNormalization", x, *affine, axis=-1, epsilon=layer_norm.eps)
+        op, parameters, epsilon = self._norm(name, norm)
+        return self.node(op, x, *parameters, axis=-1, epsilon=epsilon)
 
     def added(
         self, name: str, x: Name, skip: Name, norm: nn.Module, bias: Tensor | None = None
@@ -182,22 +181,20 @@ class _VectorsGraph:
             total = self.node("Add", self.plus(f"{name}.skip", x, bias), skip)
             return total, total
         added = self.maybe(f"{name}.skip_bias", bias)
-        inputs: tuple[Name, ...]
-        if isinstance(norm, RMSNorm):
-            op, epsilon = "SkipSimplifiedLayerNormalization", norm.eps
-            inputs = x, skip, self.constant(f"{name}.weight", norm.weight), added
-        else:
-            layer_norm = cast(nn.LayerNorm, norm)
-            op, epsilon = "SkipLayerNormalization", layer_norm.eps
-            inputs = x, skip, *self._affine(name, layer_norm), added
-        out = self._new(op)
-        outs = out, "", "", f"{out}.sum"
-        self.nodes_of(op, *inputs, domain=MICROSOFT, outs=outs, epsilon=epsilon)
+        op, parameters, epsilon = self._norm(name, norm)
+        out = self._new(f"Skip{op}")
+        outs, inputs = (out, "", "", f"{out}.sum"), (x, skip, *parameters, added)
+        self.nodes_of(f"Skip{op}", *inputs, domain=MICROSOFT, outs=outs, epsilon=epsilon)
         return outs[0], outs[3]
 
-    def _affine(self, name: str, norm: nn.LayerNorm) -> tuple[Name, Name]:
-        weight = self.constant(f"{name}.weight", norm.weight)
-        return weight, self.maybe(f"{name}.bias", norm.bias)
+    def _norm(self, name: str, norm: nn.Module) -> tuple[str, tuple[Name, ...], float]:
+        """Return the operator of a norm, its parameters and its epsilon."""
+        if isinstance(norm, RMSNorm):
+            weight = self.constant(f"{name}.weight", norm.weight)
+            return "SimplifiedLayerNormalization", (weight,), norm.eps
+        own = cast(nn.LayerNorm, norm)
+        weight = self.constant(f"{name}.weight", own.weight)
+        return "LayerNormalization", (weight, self.maybe(f"{name}.bias", own.bias)), own.eps
 
     def _choose_low_rank(self) -> None:
         layout = self.config.adapters
@@ -216,9 +213,7 @@ class _VectorsGraph:
         if embeddings.low_rank is not None:
             table, up = embeddings.low_rank.down.weight, embeddings.low_rank.up.weight
             features = self.node("Gather", self.constant("word.down", table), "input_ids")
-            features = self.node("Mul", features, self.chosen)
-            own = self.node("MatMul", features, self.constant("word.up", up.T))
-            x = self.node("Add", x, own)
+            x = self._adapted("word", x, features, up)
         if embeddings.patch is not None:
             pixels = self.node("Cast", "pixels", to=self.element)
             patches = self.product("patch", pixels, embeddings.patch.weight, None, biased=True)

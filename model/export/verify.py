@@ -14,7 +14,7 @@ import torch
 from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
-from model.artifact.verification import Verdict, VerificationRecord, failures, next_power_of_ten
+from model.artifact.verification import Verdict, VerificationRecord, next_power_of_ten
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.config.precision import USES, Precision, Use
@@ -56,35 +56,22 @@ from model.runtimes.pytorch import Modules, load_modules
 from model.runtimes.registry import load_runtime
 from model.tasks.head import TaskModule, scores_of_text
 
-_PLACES: Mapping[Kind, tuple[int, int]] = {
-    "hidden": (0, 0),
-    "attention": (0, 1),
-    "values": (0, 2),
-    "pooled": (1, 0),
-    "task": (1, 0),
-    "token_vectors": (1, 0),
-    "decoder_hidden": (2, 0),
-    "decoder_attention": (2, 1),
-    "decoder_values": (2, 2),
-    "cross_queries": (2, 3),
-    "cross_attention": (2, 4),
-    "cross_values": (2, 5),
-    "logprobs": (3, 0),
+_NAMES: Mapping[Kind, tuple[int, str]] = {
+    "hidden": (0, "hidden state {layer}"),
+    "attention": (0, "attention of layer {layer}, head {head}"),
+    "values": (0, "vectors added by the heads of layer {layer}"),
+    "pooled": (1, "pooled vector"),
+    "task": (1, "task"),
+    "token_vectors": (1, "token_vectors"),
+    "decoder_hidden": (2, "decoder state {layer}"),
+    "decoder_attention": (2, "attention of decoder layer {layer}, head {head}"),
+    "decoder_values": (2, "vectors added by the heads of decoder layer {layer}"),
+    "cross_queries": (2, "query states of cross-attention in layer {layer}"),
+    "cross_attention": (2, "cross-attention of layer {layer}, head {head}"),
+    "cross_values": (2, "vectors added by the cross-attention heads of layer {layer}"),
+    "logprobs": (3, "log-probabilities"),
 }
-"""Kind of tensor → part of the model and position within a layer, in order of computation."""
-_NAMES: Mapping[Kind, str] = {
-    "hidden": "hidden state {layer}",
-    "attention": "attention of layer {layer}, head {head}",
-    "values": "vectors added by the heads of layer {layer}",
-    "pooled": "pooled vector",
-    "decoder_hidden": "decoder state {layer}",
-    "decoder_attention": "attention of decoder layer {layer}, head {head}",
-    "decoder_values": "vectors added by the heads of decoder layer {layer}",
-    "cross_queries": "query states of cross-attention in layer {layer}",
-    "cross_attention": "cross-attention of layer {layer}, head {head}",
-    "cross_values": "vectors added by the cross-attention heads of layer {layer}",
-    "logprobs": "log-probabilities",
-}
+"""Kind of tensor → part of the model and name; within a part and layer in order of computation."""
 _CHECKS: Mapping[Check, str] = {
     "": "",
     "text": " of a text",
@@ -100,11 +87,12 @@ def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) 
     failed = [key for key, difference in comparison.differences.items() if not difference.passed]
     key = min(failed, key=_order)
     difference, tolerance = comparison.differences[key], key.tolerance(tolerances)
+    name = _NAMES[key.kind][1].format(layer=key.layer, head=key.head) + _CHECKS[key.check]
     limit = f"{tolerance.atol:g}"
     if tolerance.rtol:
         limit += f" + {tolerance.rtol:g} of the largest value"
     return (
-        f"{len(failed)} of {len(comparison.differences)} tensors, first {_place(key)}: "
+        f"{len(failed)} of {len(comparison.differences)} tensors, first {name}: "
         f"max abs diff {difference.max_abs_diff:.1e} (at most {limit}), "
         f"min cosine {difference.min_cosine:.6f} (at least {tolerance.cosine_at_least:g})"
     )
@@ -112,15 +100,7 @@ def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) 
 
 def _order(key: Key) -> tuple[int, int, int, int]:
     """Return a sort key: a layer's input before its heads, all layers before later outputs."""
-    part, place = _PLACES[key.kind]
-    return part, key.layer, place, key.head
-
-
-def _place(key: Key) -> str:
-    form = _NAMES.get(key.kind)
-    if not form:
-        return str(key)
-    return form.format(layer=key.layer, head=key.head) + _CHECKS[key.check]
+    return _NAMES[key.kind][0], key.layer, list(_NAMES).index(key.kind), key.head
 
 
 def add_checks(
@@ -226,12 +206,12 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether at least one use passed."""
-        return any(self.verdict(use).passed for use in USES)
+        return self.record().passed
 
     @property
     def failed(self) -> str | None:
         """Failed uses, each with its figure, in one line; None if both passed."""
-        return failures({use: self.verdict(use) for use in USES})
+        return self.record().failed
 
     @property
     def similarity_at_least(self) -> Mapping[str, float]:

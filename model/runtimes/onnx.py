@@ -32,7 +32,7 @@ from model.runtimes.cuda import UNFUSED, selected_kernels
 from model.runtimes.device_vectors import DeviceVectors
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts, session_head
-from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
+from model.runtimes.onnx_decoder import DECODER_GRAPHS, OnnxDecoder
 from model.runtimes.onnx_device import BoundRuntime
 
 try:
@@ -142,8 +142,7 @@ class OnnxRuntime(HostRuntime):
             if threads > 1:
                 lone = _session(artifact.path(GRAPHS["decoder"]), threads=threads)
             self._sessions |= {*sessions.values(), lone}
-            loaded = DecoderSessions(sessions, lone)
-            self.parts.append(OnnxDecoder(artifact, config, loaded, self._calls))
+            self.parts.append(OnnxDecoder(artifact, config, sessions, self._calls, lone=lone))
 
     def release_memory(self) -> None:
         """Release the free regions of each session's arena.

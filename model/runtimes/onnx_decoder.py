@@ -8,7 +8,6 @@ Notation as in `model.runtimes.contract`; V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,33 +35,30 @@ DECODER_GRAPHS: tuple[GraphName, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class DecoderSessions:
-    """Loaded graphs of a decoder."""
-
-    shared: Mapping[GraphName, Session]
-    """Session of each of `DECODER_GRAPHS`."""
-    lone: Session
-    """Session of `decoder` with all cores, for single short batches."""
-    aligned: int = 1
-    """Alignment of the padded grid's row length."""
-
-
 class OnnxDecoder(Decoder):
     """Decoder of a runtime; value products are computed on the host."""
 
     def __init__(
-        self, artifact: Artifact, config: DecoderConfig, sessions: DecoderSessions, calls: Calls
+        self,
+        artifact: Artifact,
+        config: DecoderConfig,
+        sessions: Mapping[GraphName, Session],
+        calls: Calls,
+        *,
+        lone: Session | None = None,
+        aligned: int = 1,
     ) -> None:
-        """Read the heads' parameters.
+        """Take a session of each of `DECODER_GRAPHS`.
 
-        `calls` counts the runtime's calls, whose encoder shares the cores with the decoder.
+        `calls` counts the runtime's calls, whose encoder shares the cores with the decoder. `lone`
+        is a session of `decoder` with all cores, for single short batches. `aligned` is the
+        alignment of the padded grid's row length.
         """
         self.config = config
-        self._sessions, self._calls = sessions, calls
+        self._sessions, self._calls, self._aligned = sessions, calls, aligned
+        self._lone = lone or sessions["decoder"]
         self.heads = {
-            kind: HeadGraphs(artifact, kind, sessions.shared[ATTENTION_OF[kind]])
-            for kind in DECODER_KINDS
+            kind: HeadGraphs(artifact, kind, sessions[ATTENTION_OF[kind]]) for kind in DECODER_KINDS
         }
         self._rows = max(1, LOGITS // config.layers.vocab_size)
 
@@ -74,9 +70,9 @@ class OnnxDecoder(Decoder):
         names += [cross_query_name(layer) for layer in queries]
         if not names:
             return [], []  # an empty list of names would request every output
-        feed = decoder_feed(asked, self.config.layers, self._sessions.aligned)
+        feed = decoder_feed(asked, self.config.layers, self._aligned)
         with self._calls.call(asked.target) as alone:
-            session = self._sessions.lone if alone else self._sessions.shared["decoder"]
+            session = self._lone if alone else self._sessions["decoder"]
             outputs = [rows.astype(np.float32, copy=False) for rows in session.run(names, feed)]
         states = dict(zip(layers, outputs[: len(layers)], strict=True))
         cross = dict(zip(queries, outputs[len(layers) :], strict=True))
@@ -84,7 +80,7 @@ class OnnxDecoder(Decoder):
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """Return log-probabilities `[n]`, computed in blocks of rows."""
-        session, step = self._sessions.shared["logprobs"], self._rows
+        session, step = self._sessions["logprobs"], self._rows
         parts = [
             session.run(
                 ["logprobs"],

@@ -35,7 +35,7 @@ from model.runtimes.contract import (
 from model.runtimes.device_vectors import ALIGNED, DeviceVectors
 from model.runtimes.host import Calls
 from model.runtimes.host_graphs import HeadParameters, host_parts, session_head
-from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
+from model.runtimes.onnx_decoder import DECODER_GRAPHS, OnnxDecoder
 
 MOST_KEPT_BYTES = 2**28
 """Maximum of hidden states that requests keep on a device; others are copied at once."""
@@ -181,8 +181,8 @@ class BoundRuntime(Runtime, HeadMaps):
             self.parts.append(session_head(manifest.task, Watched(sessions["task"], watch)))
         if manifest.decoder:
             graphs = {name: Watched(sessions[name], watch) for name in DECODER_GRAPHS}
-            loaded = DecoderSessions(graphs, graphs["decoder"], ALIGNED)
-            self.parts.append(OnnxDecoder(artifact, manifest.decoder, loaded, Calls()))
+            decoder = OnnxDecoder(artifact, manifest.decoder, graphs, Calls(), aligned=ALIGNED)
+            self.parts.append(decoder)
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         self._takes_grid = "attention_mask" in self._inputs
         signature = manifest.signature["device_attention"]
@@ -223,7 +223,7 @@ class BoundRuntime(Runtime, HeadMaps):
         if others == texts:
             return self._from_states(batch, hidden, poolings, head_mask)
         states: list[HiddenState] = []
-        vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
+        vectors: dict[int, Floats] = {}
         for own in (texts - others, others):
             rows = {text: row for row, text in enumerate(sorted(own))}
             asked = [i for i, pooling in enumerate(poolings) if pooling.text in rows]
@@ -234,9 +234,8 @@ class BoundRuntime(Runtime, HeadMaps):
                 None if head_mask is None else head_mask[[*rows]],
             )
             states += of_texts
-            for i, vector in zip(asked, pooled, strict=True):
-                vectors[i] = vector
-        return states, vectors
+            vectors |= zip(asked, pooled, strict=True)
+        return states, [vectors[i] for i in range(len(poolings))]
 
     def use_vectors(self, session: Session) -> DeviceVectors:
         """Compute the usual request by a session of the graph of vectors."""
@@ -276,21 +275,15 @@ class BoundRuntime(Runtime, HeadMaps):
         head_mask: Floats | None,
     ) -> tuple[list[HiddenState], list[Floats]]:
         """Return hidden states and vectors, both from the graph of hidden states."""
-        ends = batch.cu_seqlens
-        states: list[HiddenState] = [np.empty(0, np.float32)] * len(hidden)
-        vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
+        ends, states, vectors = batch.cu_seqlens, dict[int, HiddenState](), dict[int, Floats]()
         for layer, state in self._states(batch, layers_of(hidden, poolings), head_mask):
-            requested = [i for i, (_, of) in enumerate(hidden) if of == layer]
-            if requested:
-                kept = self._keep(state, [hidden[i][0] for i in requested], ends)
-                for i, own in zip(requested, kept, strict=True):
-                    states[i] = own
-            requested = [i for i, pooling in enumerate(poolings) if pooling.layer == layer]
-            if requested:
-                pooled = self._all_pooled(state, [poolings[i] for i in requested], ends)
-                for i, vector in zip(requested, pooled, strict=True):
-                    vectors[i] = vector
-        return states, vectors
+            if asked := [i for i, (_, of) in enumerate(hidden) if of == layer]:
+                kept = self._keep(state, [hidden[i][0] for i in asked], ends)
+                states |= zip(asked, kept, strict=True)
+            if asked := [i for i, pooling in enumerate(poolings) if pooling.layer == layer]:
+                pooled = self._pooled(state, [poolings[i] for i in asked], ends)
+                vectors |= zip(asked, pooled, strict=True)
+        return [states[i] for i in range(len(hidden))], [vectors[i] for i in range(len(poolings))]
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
@@ -381,28 +374,23 @@ class BoundRuntime(Runtime, HeadMaps):
         zeros = np.zeros_like(rows)
         return self._vectors(values, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
 
-    def _all_pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
-        """Return the vector of each pooling."""
-        contiguous = [pooling for pooling in poolings if not _on_the_host(pooling)]
-        pooled = iter(self._pooled(state, contiguous, ends) if contiguous else ())
-        vectors = []
-        for pooling in poolings:
-            if not _on_the_host(pooling):
-                vectors.append(next(pooled))
-                continue
-            rows = state.rows[ends[pooling.text] : ends[pooling.text + 1]]
-            own = self._rows(state.values, rows)
-            vectors.append(self.pool(own, pooling.mode, pooling.first_token, pooling.left_out))
-        return vectors
-
     def _pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
-        """Return the vector of each pooling; vectors of several modes are joined on the host."""
-        single = [mode for pooling in poolings for mode in single_modes(pooling)]
-        sets = sets_of(single, ends)
-        sets = sets._replace(first_row=state.rows[sets.first_row])
-        vectors = iter(self._vectors(state.values, sets))
-        parts = [[next(vectors) for _ in modes_of(pooling.mode)] for pooling in poolings]
-        return [joined(*pair, ends) for pair in zip(poolings, parts, strict=True)]
+        """Return the vector of each pooling; the host joins vectors of several modes."""
+        on_device = [own for own in poolings if not _on_the_host(own)]
+        vectors: Iterator[Floats] = iter(())
+        if on_device:
+            sets = sets_of([mode for own in on_device for mode in single_modes(own)], ends)
+            sets = sets._replace(first_row=state.rows[sets.first_row])
+            vectors = iter(self._vectors(state.values, sets))
+        pooled = []
+        for own in poolings:
+            if _on_the_host(own):
+                rows = state.rows[ends[own.text] : ends[own.text + 1]]
+                states = self._rows(state.values, rows)
+                pooled.append(self.pool(states, own.mode, own.first_token, own.left_out))
+            else:
+                pooled.append(joined(own, [next(vectors) for _ in modes_of(own.mode)], ends))
+        return pooled
 
     def _vectors(self, values: object, sets: Sets) -> Floats:
         """Return the vector of each set of rows of a hidden state on the device, `[n, H]`."""

@@ -152,7 +152,11 @@ def pickled_files(checkpoint: Path) -> list[Path]:
     return sorted(files)
 
 
-def report_pickles(checkpoint: Path, progress: Callable[[str], None]) -> None:
+Progress = Callable[[str], None]
+"""Function that is called with a line at each step."""
+
+
+def report_pickles(checkpoint: Path, progress: Progress) -> None:
     """Report the pickles that an export of a checkpoint reads, if there are any."""
     if files := pickled_files(checkpoint):
         names = ", ".join(path.relative_to(checkpoint).as_posix() for path in files)

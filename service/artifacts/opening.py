@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from model.artifact.manifest import VISION, Artifact, load_artifact, passed_uses, share_files
+from model.artifact.manifest import (
+    VISION,
+    Artifact,
+    Manifest,
+    load_artifact,
+    passed_uses,
+    share_files,
+)
 from model.config.precision import Precision
 from model.errors import ArtifactError, CheckpointError, VerificationError
-from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
-from model.sources.files import HYBRID_HEADS, cache_key, is_static, may_be_hybrid
+from model.runtimes.registry import RUNTIMES, check_device, has_products, runtime_of, weight_bits
+from model.sources.files import HYBRID_HEADS, Progress, cache_key, is_static, may_be_hybrid
 from model.sources.headers import weight_count
 from model.sources.home import EXPORTS, expanded, make_cache
 from model.sources.hub.download import UnreachableError
@@ -33,7 +39,6 @@ from service.system import machine
 from service.system.distribution import EXPORTER, install_command, require
 from service.system.hub import open_hub
 
-Progress = Callable[[str], None]
 GIBIBYTE = 2**30
 BASE_BYTES = 2**28
 """Bytes of an exporting process without a checkpoint."""
@@ -60,11 +65,19 @@ def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Ar
 
     """
     if folder := artifact_of(settings):
-        return report_limits(check_verified(load_artifact(folder), settings), progress)
-    require_exporter(checkpoint_of(settings), settings.precision)
-    checkpoint = find_checkpoint(settings, progress)
-    artifact = export_once(settings, checkpoint, progress)
-    return report_limits(check_verified(artifact, settings), progress)
+        artifact = load_artifact(folder)
+    else:
+        require_exporter(checkpoint_of(settings), settings.precision)
+        artifact = export_once(settings, find_checkpoint(settings, progress), progress)
+    for tower in artifact.towers:
+        verification = tower.manifest.verification
+        if not verification.passed and not settings.allow_unverified:
+            why = f": {verification.failed}" if verification.failed else ""
+            raise VerificationError(
+                f"{tower.folder} failed its verification{why}; --allow-unverified serves it anyway"
+            )
+    report_limits(artifact.manifest, progress)
+    return artifact
 
 
 def open_source(settings: Settings, source: Source) -> Artifact | None:
@@ -72,9 +85,8 @@ def open_source(settings: Settings, source: Source) -> Artifact | None:
 
     Errors are as for `open_artifact`.
     """
-    single = _of_source(settings, source)
     try:
-        return open_artifact(single)
+        return open_artifact(_of_source(settings, source))
     except NotExportedError:
         return None
 
@@ -111,15 +123,13 @@ def _of_source(settings: Settings, source: Source) -> Settings:
     return of_model(settings, source.name).model_copy(update=update)
 
 
-def report_limits(artifact: Artifact, progress: Progress) -> Artifact:
-    """Report the limits of a static embedding, or a failed use, and return the artifact."""
-    manifest = artifact.manifest
+def report_limits(manifest: Manifest, progress: Progress) -> None:
+    """Report the limits of a static embedding, or a failed use."""
     if manifest.static:
         progress("this is a static embedding: a table of vectors without layers and attention")
     elif manifest.verification.passed and manifest.verification.failed:
         (use,) = passed_uses(manifest)
         progress(f"served for {use} only, as the other use failed: {manifest.verification.failed}")
-    return artifact
 
 
 def require_exporter(model: str, precision: Precision = "fp32") -> None:
@@ -137,18 +147,6 @@ def require_exporter(model: str, precision: Precision = "fp32") -> None:
     require(f"--precision {precision}", *RUNTIMES[runtime_of(precision)].libraries)
 
 
-def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
-    """Return the artifact, if its verification passed or the settings allow a failure."""
-    for tower in artifact.towers:
-        verification = tower.manifest.verification
-        if not verification.passed and not settings.allow_unverified:
-            why = f": {verification.failed}" if verification.failed else ""
-            raise VerificationError(
-                f"{tower.folder} failed its verification{why}; --allow-unverified serves it anyway"
-            )
-    return artifact
-
-
 def locate_checkpoint(settings: Settings, progress: Progress) -> Path:
     """Return the folder of the model's checkpoint, fetched from the hub if necessary.
 
@@ -157,8 +155,7 @@ def locate_checkpoint(settings: Settings, progress: Progress) -> Path:
         ModelError: the checkpoint does not exist or is not supported.
 
     """
-    hub = open_hub(settings.hub_endpoint, pickles=settings.pickle)
-    model = checkpoint_of(settings)
+    hub, model = open_hub(settings.hub_endpoint, pickles=settings.pickle), checkpoint_of(settings)
     hub = replace(hub, offline=hub.offline or settings.cached)
     try:
         checkpoint = locate(model, hub, progress, settings.revision)
@@ -191,7 +188,13 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
     """
     checkpoint, name = locate_checkpoint(settings, progress), checkpoint_of(settings)
     if is_static(checkpoint):
-        _check_static(settings)
+        for wrong, what in (
+            (settings.pooling is not None, "whose pooling is the mean"),
+            (settings.precision != "fp32", "which is served in fp32"),
+        ):
+            if wrong:
+                raise ValueError(f"{name} is a static embedding, {what}")
+        check_device("static", settings.device)
         return checkpoint
     if settings.pooling is None:
         if may_be_dense_or_sparse(checkpoint):
@@ -219,29 +222,38 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
     return pooled
 
 
-def _check_static(settings: Settings) -> None:
-    """Raise for settings that a static embedding does not have."""
-    model = checkpoint_of(settings)
-    if settings.pooling is not None:
-        raise ValueError(f"{model} is a static embedding, whose pooling is the mean")
-    if settings.precision != "fp32":
-        raise ValueError(f"{model} is a static embedding, which is served in fp32")
-    check_device("static", settings.device)
-
-
 def export_once(settings: Settings, checkpoint: Path, progress: Progress) -> Artifact:
-    """Return a checkpoint's export from the cache, exporting it first if necessary."""
+    """Return a checkpoint's export from the cache, exporting it first if necessary.
+
+    A new artifact shares files with others in the cache, as precisions of one checkpoint can. One
+    process exports at a time, so that `check_memory` holds for each.
+    """
     name, precision = display_name(checkpoint_of(settings)), settings.precision
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
-    folder = _folder(settings, key)
-
-    def make() -> Artifact:
-        with one_export(settings.cache_folder):
+    folder = settings.cache("artifacts") / key
+    if folder.exists():
+        try:
+            return load_artifact(folder)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error} (delete {folder})") from None
+    if settings.cached:
+        raise NotExportedError(f"{folder} does not exist")
+    make_cache(folder.parent, EXPORTS)
+    try:
+        with (settings.cache_folder / "export.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():  # another process has made it meanwhile
                 return load_artifact(folder)
-            return export_to(folder, settings, checkpoint, progress)
-
-    return _kept(folder, make)
+            artifact = export_to(folder, settings, checkpoint, progress)
+    except ArtifactError:
+        if not folder.exists():
+            raise
+        return load_artifact(folder)  # another process, which ignored the lock, has made it
+    others = [other for other in folder.parent.iterdir() if other != folder]
+    share_files(artifact, others)
+    if artifact.vision is not None:
+        share_files(artifact.vision, [other / VISION for other in others])
+    return artifact
 
 
 def export_to(out: Path, settings: Settings, checkpoint: Path, progress: Progress) -> Artifact:
@@ -250,43 +262,11 @@ def export_to(out: Path, settings: Settings, checkpoint: Path, progress: Progres
     if is_static(checkpoint):
         from model.export.static_embedding import export_static  # noqa: PLC0415 - transformers
 
-        return export_static(checkpoint, out, name, progress).artifact
+        return export_static(checkpoint, out, name, progress)
     check_memory(checkpoint, name)
     from model.export import exporter  # noqa: PLC0415 - imports torch, for new exports only
 
-    exported = exporter.export(checkpoint, out, name, settings.precision, progress, settings.device)
-    return exported.artifact
-
-
-def _folder(settings: Settings, key: str) -> Path:
-    folder = settings.cache("artifacts") / key
-    if settings.cached and not folder.exists():
-        raise NotExportedError(f"{folder} does not exist")
-    return folder
-
-
-def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
-    """Load an artifact from the cache, or make it if it does not exist.
-
-    A new artifact shares files with others in the cache, as precisions of one checkpoint can.
-    """
-    if folder.exists():
-        try:
-            return load_artifact(folder)
-        except ArtifactError as error:
-            raise ArtifactError(f"{error} (delete {folder})") from None
-    make_cache(folder.parent, EXPORTS)
-    try:
-        artifact = make()
-    except ArtifactError:
-        if not folder.exists():
-            raise
-        return load_artifact(folder)  # another process has made the same export meanwhile
-    others = [other for other in folder.parent.iterdir() if other != folder]
-    share_files(artifact, others)
-    if artifact.vision is not None:
-        share_files(artifact.vision, [other / VISION for other in others])
-    return artifact
+    return exporter.export(checkpoint, out, name, settings.precision, progress, settings.device)
 
 
 def check_memory(checkpoint: Path, name: str) -> None:
@@ -306,9 +286,13 @@ def check_memory(checkpoint: Path, name: str) -> None:
     )
 
 
-@contextlib.contextmanager
-def one_export(cache: Path) -> Iterator[None]:
-    """Wait until no other process exports into a cache, so that `check_memory` holds for each."""
-    with (cache / "export.lock").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def precision_note(precision: Precision, provider: str | None = None) -> str | None:
+    """Return a note if the processor lacks fast instructions for a precision, else None.
+
+    `provider` is None if it is not known yet.
+    """
+    if precision == "fp16" and provider == "CPUExecutionProvider":
+        return "fp16 is for a GPU: on this processor fp32 is likely faster"
+    if has_products(precision):
+        return None
+    return f"no fast {precision} products on this processor: fp32 is likely faster"

@@ -16,9 +16,9 @@ from service.artifacts.opening import (
     export_to,
     find_checkpoint,
     open_artifact,
+    precision_note,
     require_exporter,
 )
-from service.artifacts.precision import precision_note
 from service.cli import terminal
 from service.cli.command import Command
 from service.cli.options import setting, settings_of_model, verification_device

@@ -21,8 +21,7 @@ from model.artifact.manifest import Artifact
 from model.config.precision import USES, Precision
 from model.errors import ArtifactError, ModelError
 from model.numerics.similarity import LARGEST_LOSS, bounds_line, spearman
-from service.artifacts.opening import open_artifact
-from service.artifacts.precision import precision_note
+from service.artifacts.opening import open_artifact, precision_note
 from service.engines.contract import Floats
 from service.engines.onnx import CUDA, OnnxEngine
 from service.files.local import LocalEncoder

@@ -13,7 +13,7 @@ from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, declared
 from model.runtimes.contract import Resources
 from model.runtimes.registry import check_device
-from service.artifacts.precision import precision_note
+from service.artifacts.opening import precision_note
 from service.artifacts.repository import Source
 from service.engines.contract import Engine, Pooling
 from service.engines.fake import FakeEngine

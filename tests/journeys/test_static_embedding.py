@@ -74,7 +74,7 @@ async def test_its_vectors_are_sentence_transformers(
 async def test_what_needs_pytorch_does_not_start(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:
-    artifact = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a").artifact
+    artifact = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a")
     with pytest.raises(EngineNotInstalled, match="not what PyTorch computes with"):
         async with serving(artifact, **settings):
             pass
@@ -82,7 +82,7 @@ async def test_what_needs_pytorch_does_not_start(
 
 @pytest.mark.parametrize("kind", ["stats", "importance"])
 def test_files_of_heads_are_refused(tmp_path: Path, kind: Kind) -> None:
-    artifact = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a").artifact
+    artifact = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a")
     with pytest.raises(NotExported, match="a static embedding, a table without layers and heads"):
         check_encoding(artifact, Encoding(kind=kind))
 

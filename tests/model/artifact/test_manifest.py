@@ -36,8 +36,6 @@ NAMES = (
     "value_norms.onnx",
     "weights.safetensors",
 )
-WITH_BYTES = [name for name in NAMES if name != "encoder.onnx.data"]
-"""Files that are not empty in float32, with a graph that names tensors of weights.safetensors."""
 
 
 def refusal(folder: Path) -> str:
@@ -62,9 +60,12 @@ def test_an_artifact_holds_these_files_and_nothing_else(tiny_artifact: Artifact)
     assert set(FILES) == set(NAMES)
 
 
-def test_a_good_artifact_is_loaded(tiny_artifact: Artifact) -> None:
+def test_a_good_artifact_is_loaded_from_any_folder(
+    tiny_artifact: Artifact, artifact_copy: Path
+) -> None:
     artifact = load_artifact(tiny_artifact.folder)
     assert artifact == tiny_artifact
+    assert load_artifact(artifact_copy) == tiny_artifact.at(artifact_copy)
     content = (artifact.folder / "manifest.json").read_bytes()
     assert artifact.sha256 == hashlib.sha256(content).hexdigest()
     for name, record in artifact.manifest.files.items():
@@ -73,37 +74,24 @@ def test_a_good_artifact_is_loaded(tiny_artifact: Artifact) -> None:
         assert record.sha256 == hashlib.sha256(content).hexdigest()
 
 
-def test_a_moved_artifact_is_the_same(tiny_artifact: Artifact, artifact_copy: Path) -> None:
-    moved = load_artifact(artifact_copy)
-    assert (moved.manifest, moved.sha256) == (tiny_artifact.manifest, tiny_artifact.sha256)
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_refused(artifact_copy: Path, name: str) -> None:
-    (artifact_copy / name).unlink()
-    assert f"{name} is missing" in refusal(artifact_copy)
-
-
-@pytest.mark.parametrize("name", WITH_BYTES)
-def test_a_truncated_file_is_refused(artifact_copy: Path, name: str) -> None:
+def test_a_damaged_file_is_refused_by_name(artifact_copy: Path, name: str) -> None:
     path = artifact_copy / name
     content = path.read_bytes()
-    path.write_bytes(content[:-1])
-    assert f"{name} has {len(content) - 1} bytes instead of {len(content)}" in refusal(
-        artifact_copy
-    )
-    path.write_bytes(b"")
-    assert f"{name} has 0 bytes" in refusal(artifact_copy)
-
-
-@pytest.mark.parametrize("position", [0, 0.5, 1], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("name", WITH_BYTES)
-def test_one_flipped_bit_is_refused(artifact_copy: Path, name: str, position: float) -> None:
-    path = artifact_copy / name
-    content = bytearray(path.read_bytes())
-    content[int(position * (len(content) - 1))] ^= 1
-    path.write_bytes(content)
-    assert f"{name} is damaged" in refusal(artifact_copy)
+    for position in {0, len(content) // 2, len(content) - 1} if content else ():
+        flipped = bytearray(content)
+        flipped[position] ^= 1
+        path.write_bytes(flipped)
+        assert f"{name} is damaged" in refusal(artifact_copy)
+    for other in (content[:-1], content[: len(content) // 2], content + b"\0"):
+        path.write_bytes(other)
+        if len(other) != len(content):
+            said = f"{name} has {len(other)} bytes instead of {len(content)}"
+            assert said in refusal(artifact_copy)
+    path.unlink()
+    assert f"{name} is missing" in refusal(artifact_copy)
+    path.mkdir()
+    assert f"{name} is missing" in refusal(artifact_copy)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "manifest.json"])
@@ -113,13 +101,6 @@ def test_a_link_is_refused_even_to_the_right_bytes(artifact_copy: Path, name: st
     assert name in refusal(artifact_copy)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_folder_in_a_files_place_is_refused(artifact_copy: Path, name: str) -> None:
-    (artifact_copy / name).unlink()
-    (artifact_copy / name).mkdir()
-    assert f"{name} is missing" in refusal(artifact_copy)
-
-
 def test_a_folder_without_a_manifest_is_refused(artifact_copy: Path, tmp_path: Path) -> None:
     (artifact_copy / "manifest.json").unlink()
     assert "it holds no manifest.json" in refusal(artifact_copy)
@@ -127,7 +108,7 @@ def test_a_folder_without_a_manifest_is_refused(artifact_copy: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b"\xff", b'{"format": 1}', b"{}\n{}"], ids=str
+    "content", [b"", b"{", b"[]", b"null", b"\xff", b'{"format": 1}', b"{}\n{}", b"[" * 10**5]
 )
 def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content: bytes) -> None:
     (artifact_copy / "manifest.json").write_bytes(content)
@@ -139,6 +120,7 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
     [
         (lambda m: m.update(format=11), "format: this version reads 12; export the model again"),
         (lambda m: m.update(format=13), "format: this version reads 12"),
+        (lambda m: m.update(format="12"), "format: this version reads 12"),
         (lambda m: m.update(runtime="jax"), "runtime"),
         (lambda m: m.update(precision="fp8"), "precision"),
         (lambda m: m.update(surprise=1), "surprise"),

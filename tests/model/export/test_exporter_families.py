@@ -259,8 +259,8 @@ def test_every_kind_of_encoder_can_be_int8_or_half(
         num_hidden_layers=1,
     )
     reported: list[str] = []
-    exported = export(checkpoint, checkpoint.parent / "out", "a name", precision, reported.append)
-    assert exported.verification.passed, exported.verification
+    artifact = export(checkpoint, checkpoint.parent / "out", "a name", precision, reported.append)
+    assert artifact.passed, artifact.manifest.verification
     assert reported[0] == "reading a name"
     assert ("calibrating int8" in reported) == (precision == "int8")
     assert reported[-1] == "verified"

@@ -17,9 +17,9 @@ from model.artifact.manifest import Artifact
 from model.artifact.signature import encoder_signature, hidden_state_name
 from model.checkpoint import load_checkpoint
 from model.export.graphs import (
-    DevicePooling,
     GridStates,
     HiddenStates,
+    device_pooling,
     head_parameters,
     one_head_shapes,
 )
@@ -120,7 +120,7 @@ def test_sets_of_rows_are_pooled_as_numpy_does(dtype: torch.dtype) -> None:
     first, count = [0, 4, 9, 2, 7], [4, 5, 1, 3, 2]
     maximum, weight, unit = [0, 1, 0, 0, 0], [0, 0, 0, 0, 3], [0, 0, 8, 3, 0]
     sets = [torch.tensor(values) for values in (first, count, range(5), maximum, weight, unit)]
-    found = DevicePooling()(state, *sets).numpy()
+    found = device_pooling(state, *sets).numpy()
     assert found.dtype == np.float32
     rows = state.float().numpy()
     mean = rows[2:5].mean(axis=0)

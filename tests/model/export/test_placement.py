@@ -22,6 +22,7 @@ from model.artifact.manifest import (
     WEIGHTS,
     Artifact,
     load_artifact,
+    place,
 )
 from model.artifact.mapped import mapped_tensors
 from model.artifact.signature import DECODER_KINDS
@@ -32,7 +33,6 @@ from model.config.precision import Precision
 from model.errors import ArtifactError, CheckpointError
 from model.export import exporter
 from model.export.exporter import export
-from model.export.placement import check_free, move, place
 from model.export.samples import fill_up
 from model.export.serving import serving_copy
 from model.images.processing import patch_rows
@@ -74,13 +74,11 @@ def test_an_artifact_that_fails_its_verification_comes_to_its_place(
         return exporter._verify(artifact, "cpu", reported.append)
 
     (tmp_path / "out").mkdir()  # an empty folder counts as none
-    exported = place(tmp_path / "out", build, verify)
-    assert not exported.verification.passed
-    assert exported.verification.failed is not None
-    assert reported[-1] == f"verification FAILED: {exported.verification.failed}"
+    artifact = place(tmp_path / "out", build, verify)
+    assert load_artifact(tmp_path / "out") == artifact
+    assert not artifact.passed
+    assert reported[-1] == f"verification FAILED: {artifact.manifest.verification.failed}"
     assert " tensors, first hidden state 0: max abs diff " in reported[-1]
-    assert load_artifact(tmp_path / "out") == exported.artifact
-    assert exported.artifact.manifest.verification == exported.verification
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -106,16 +104,6 @@ def test_a_place_that_is_taken_meanwhile(build: Build, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == [out, out / "other"]
     with pytest.raises(ArtifactError, match="exists and is not an empty folder"):
         place(out, build, as_it_was)
-
-
-def test_a_moved_artifact_is_the_same(tiny_artifact: Artifact, tmp_path: Path) -> None:
-    copied = load_artifact(Path(shutil.copytree(tiny_artifact.folder, tmp_path / "copy")))
-    moved = move(copied, tmp_path / "out")
-    assert moved == load_artifact(tmp_path / "out")
-    assert moved.sha256 == tiny_artifact.sha256
-    check_free(tmp_path / "copy")
-    with pytest.raises(ArtifactError, match="is not an empty folder"):
-        check_free(tmp_path / "out")
 
 
 LENGTHS = [5, 2]

@@ -43,7 +43,7 @@ def test_an_artifact_looks_up_rows_and_describes_them(tmp_path: Path, place: str
     check_recognised(folder)
     exported = export_static(folder, tmp_path / "out", "a/model")
     artifact = load_artifact(tmp_path / "out")
-    assert artifact == exported.artifact
+    assert artifact == exported
     assert (artifact.passed, artifact.manifest.verification.reference) == (True, "table")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {*artifact.manifest.files, "manifest.json"} == names
@@ -75,8 +75,8 @@ def test_a_table_that_was_not_written_whole_fails(
 
     monkeypatch.setattr("model.export.static_embedding.save_file", save)
     exported = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a")
-    assert exported.verification.failed == "the table differs from the checkpoint's"
-    assert not exported.artifact.passed
+    assert exported.manifest.verification.failed == "the table differs from the checkpoint's"
+    assert not exported.passed
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_a_serving_only_artifact_lacks_what_needs_its_weights(
 
 
 def test_a_static_embedding_has_none(tmp_path: Path) -> None:
-    artifact = export_static(write_static(tmp_path / "a"), tmp_path / "out", "a").artifact
+    artifact = export_static(write_static(tmp_path / "a"), tmp_path / "out", "a")
     assert_kept(artifact, set())
     manifest = artifact.manifest
     for kind, noun in (

@@ -346,7 +346,7 @@ def test_the_kind_of_a_model_is_teis(
 async def test_a_precision_that_the_processor_makes_slow_is_told_at_start_and_in_info(
     artifact: Artifact, onnx_engine: OnnxEngine, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.artifacts.precision.has_products", lambda _: False)
+    monkeypatch.setattr("service.artifacts.opening.has_products", lambda _: False)
     note = "no fast fp32 products on this processor: fp32 is likely faster"
     async with serving(artifact, onnx_engine) as client:
         assert (await client.get("/info")).json()["precision_note"] == note

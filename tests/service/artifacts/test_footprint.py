@@ -15,10 +15,8 @@ from transformers import BertConfig, MistralConfig
 from model.artifact.manifest import DECODER_WEIGHTS, GOLDEN, WEIGHTS, Artifact, load_artifact
 from model.config.precision import Precision
 from model.errors import CheckpointError
-from model.export.exporter import Exported
 from service.artifacts.footprint import Footprint, footprint, report, shortage, torch_footprint
-from service.artifacts.opening import GIBIBYTE, check_memory, open_artifact
-from service.artifacts.precision import precision_note
+from service.artifacts.opening import GIBIBYTE, check_memory, open_artifact, precision_note
 from service.artifacts.repository import Source
 from service.settings import Settings
 from service.system import machine
@@ -184,11 +182,11 @@ def test_exports_into_a_cache_are_checked_and_run_one_at_a_time(
     """Otherwise each would find the memory free that the others are about to take."""
     running, checked = threading.Semaphore(1), []
 
-    def export(checkpoint: Path, out: Path, *_: object) -> Exported:
+    def export(checkpoint: Path, out: Path, *_: object) -> Artifact:
         time.sleep(0.1)
         shutil.copytree(tiny_artifact.folder, out)
         running.release()
-        return Exported(load_artifact(out), tiny_artifact.manifest.verification)
+        return load_artifact(out)
 
     def check(checkpoint: Path, _: str) -> None:
         assert running.acquire(blocking=False), "another export runs"

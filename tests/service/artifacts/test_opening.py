@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
 from model.errors import ArtifactError, ProviderError
-from model.export.exporter import Exported
 from model.sources.files import HYBRID_HEADS
 from service.artifacts.opening import (
     export_source,
@@ -50,9 +48,9 @@ def test_an_export_is_of_the_model_whatever_artifact_the_environment_names(
 ) -> None:
     def export(
         checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Exported:
+    ) -> Artifact:
         shutil.copytree(artifact.folder, out)
-        return Exported(load_artifact(out), artifact.manifest.verification)
+        return load_artifact(out)
 
     monkeypatch.setattr("model.export.exporter.export", export)
     monkeypatch.setenv("HEADSCOPE_ARTIFACT", str(artifact.folder))
@@ -66,7 +64,7 @@ def test_another_process_was_faster_with_the_same_export(
 ) -> None:
     def export(
         checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Exported:
+    ) -> Artifact:
         shutil.copytree(artifact.folder, out)
         raise ArtifactError(f"{out} was taken while this export ran")
 
@@ -138,8 +136,8 @@ def test_an_artifact_that_passed_one_use_says_which(artifact: Artifact) -> None:
     failed = Verdict(passed=False, failed="hidden state 6: min cosine 0.4 (at least 0.5)")
     record = artifact.manifest.verification.model_copy(update={"heads": failed})
     manifest = artifact.manifest.model_copy(update={"verification": record})
-    report_limits(replace(artifact, manifest=manifest), lines.append)
-    report_limits(artifact, lines.append)
+    report_limits(manifest, lines.append)
+    report_limits(artifact.manifest, lines.append)
     assert lines == [f"served for vectors only, as the other use failed: heads: {failed.failed}"]
 
 
@@ -168,9 +166,9 @@ def test_an_export_in_the_cache_is_found_without_the_hub(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def export(_: Path, out: Path, *__: object) -> Exported:
+    def export(_: Path, out: Path, *__: object) -> Artifact:
         shutil.copytree(artifact.folder, out)
-        return Exported(load_artifact(out), artifact.manifest.verification)
+        return load_artifact(out)
 
     monkeypatch.setattr("model.export.exporter.export", export)
     monkeypatch.setattr("model.sources.locate.download", None)  # whoever calls it fails

@@ -21,7 +21,6 @@ from model.artifact.manifest import (
 )
 from model.artifact.verification import Verdict
 from model.errors import ConfigError
-from model.export.exporter import Exported
 from model.families.registry import read_config
 from service.artifacts.opening import open_artifact
 from service.cli import main
@@ -53,10 +52,10 @@ def test_an_export_that_fails_its_verification_is_not_served(
     found = {"vectors": verdict, "heads": verdict}
     failed = artifact.manifest.verification.model_copy(update=found)
 
-    def export(_: Path, out: Path, *__: Any) -> Exported:
+    def export(_: Path, out: Path, *__: Any) -> Artifact:
         shutil.copytree(artifact.folder, out)
         write_manifest(out, artifact.manifest.model_copy(update={"verification": failed}))
-        return Exported(load_artifact(out), failed)
+        return load_artifact(out)
 
     monkeypatch.setattr("model.export.exporter.export", export)
     out = tmp_path / "unverified"
@@ -85,13 +84,13 @@ def test_a_model_is_exported_once_and_then_found(
 
     def export(
         checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Exported:
+    ) -> Artifact:
         assert device in ("auto", "cpu")  # what serves it verifies it
         assert (checkpoint, model) == (small_checkpoint, small_checkpoint.name)
         asked.append(precision)
         exports.append(out)
         shutil.copytree(artifact.folder, out)
-        return Exported(load_artifact(out), artifact.manifest.verification)
+        return load_artifact(out)
 
     monkeypatch.setattr("model.export.exporter.export", export)
     for _ in range(2):
@@ -136,10 +135,10 @@ def test_int8_of_7_and_of_8_bits_are_kept_apart(
 ) -> None:
     exports: list[Path] = []
 
-    def export(checkpoint: Path, out: Path, *_: Any) -> Exported:
+    def export(checkpoint: Path, out: Path, *_: Any) -> Artifact:
         exports.append(out)
         shutil.copytree(artifact.folder, out)
-        return Exported(load_artifact(out), artifact.manifest.verification)
+        return load_artifact(out)
 
     monkeypatch.setattr("model.export.exporter.export", export)
     settings = Settings(model=str(small_checkpoint), precision="int8")
@@ -159,7 +158,7 @@ def test_pictures_of_another_size(
 ) -> None:
     grids = []
 
-    def export(checkpoint: Path, *__: Any) -> Exported:
+    def export(checkpoint: Path, *__: Any) -> Artifact:
         patches = read_config(checkpoint).embeddings.patches
         assert patches is not None
         grids.append((patches.rows, patches.columns))

@@ -12,7 +12,6 @@ import torch
 
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
-from model.export.exporter import Exported
 from service.cli import main
 
 FAILED = Verdict(passed=False, failed="hidden state 1")
@@ -80,7 +79,7 @@ def test_a_device_that_is_not_there_is_one_line(
 ) -> None:
     """The missing device ends the command before a warning about a precision's speed."""
     without_gpu()
-    monkeypatch.setattr("service.artifacts.precision.has_products", lambda _: False)
+    monkeypatch.setattr("service.artifacts.opening.has_products", lambda _: False)
     verify = ["verify", "--artifact", str(artifact.folder), "--device", "cuda"]
     out = tmp_path / "out"
     export = ["export", "--model", str(small_checkpoint), "--precision", precision]
@@ -112,10 +111,10 @@ def test_an_export_in_half_precision(
     """The command requests half precision; the exporter's tests check the export."""
     half, asked = exported(tiny_checkpoint, "tiny", "fp16"), []
 
-    def export(_: Path, out: Path, model: str, precision: str, __: object, device: str) -> Exported:
+    def export(_: Path, out: Path, model: str, precision: str, __: object, device: str) -> Artifact:
         asked.append((model, precision, device))
         shutil.copytree(half.folder, out)
-        return Exported(load_artifact(out), half.manifest.verification)
+        return load_artifact(out)
 
     monkeypatch.setattr("model.export.exporter.export", export)
     out = tmp_path / "fp16"

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import MANIFEST, Artifact, load_artifact
-from model.export.exporter import Exported
 from service.artifacts.footprint import footprint
 from service.artifacts.opening import open_artifact
 from service.artifacts.repository import Target
@@ -164,9 +163,9 @@ class SlowExport:
         found = open_artifact(Settings(model=checkpoint, cache_folder=self._cache))
         return subprocess.CompletedProcess(command, 0, f"{found.folder}\n", "")
 
-    def export(self, _: Path, out: Path, *__: object) -> Exported:
+    def export(self, _: Path, out: Path, *__: object) -> Artifact:
         shutil.copytree(self._artifact.folder, out)
-        return Exported(load_artifact(out), self._artifact.manifest.verification)
+        return load_artifact(out)
 
 
 @pytest.fixture
