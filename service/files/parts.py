@@ -77,16 +77,11 @@ class Part:
         return array
 
 
-def part_path(folder: Path, start: int) -> Path:
-    """Return the path of a window's part; paths sort in the order of windows."""
-    return folder / f"{start:012}{SUFFIX}"
-
-
 def write_part(
     folder: Path, start: int, end: int, arrays: Mapping[str, Array], skipped: Iterable[Skipped]
 ) -> None:
-    """Write the part of a completed window."""
-    path = part_path(folder, start)
+    """Write the part of a completed window; paths sort in the order of windows."""
+    path = folder / f"{start:012}{SUFFIX}"
     specs = {name: Spec(array.dtype.name, array.shape) for name, array in arrays.items()}
     about = {
         "start": str(start),
