@@ -337,15 +337,12 @@ class Tokens(Shown):
 
     def to_pandas(self) -> DataFrame:
         """Return a table of the tokens, with their positions in the text."""
-        return frame(
-            {
-                "token": self.tokens,
-                "id": self.token_ids,
-                "start": [start for start, _ in self.offsets],
-                "end": [end for _, end in self.offsets],
-                "special": self.special,
-            }
-        )
+        columns = (self.tokens, self.token_ids, self.offsets, self.special)
+        rows = [
+            (token, id_, *offset, special)
+            for token, id_, offset, special in zip(*columns, strict=True)
+        ]
+        return frame(rows, columns=("token", "id", "start", "end", "special"))
 
     def _facts(self) -> list[str]:
         return [short(self.text), f"{len(self)} tokens"]

@@ -91,16 +91,17 @@ class Call(Generic[T_co]):
 
     def written(self, part: range) -> dict[str, object]:
         """Return the inputs of a request as fields of the body."""
-        rows = slice(part.start, part.stop)
-        fields: dict[str, object] = {self.name: [_element(item) for item in self.inputs[rows]]}
-        return fields | ({self.targets_name: self.targets[rows]} if self.targets else {})
+        fields: dict[str, object] = {self.name: [_element(self.inputs[i]) for i in part]}
+        if self.targets:
+            fields[self.targets_name] = [self.targets[i] for i in part]
+        return fields
 
     def read_part(self, content: bytes, part: range) -> Any:
         """Read a reply; content in another format raises one of `headscope.reading.NOT_OURS`."""
-        rows = slice(part.start, part.stop)
-        inputs, targets = self.inputs[rows], self.targets[rows]
         reply = json.loads(content) if self.accept == JSON else binary(content)
-        return self.read(reply, [*zip(inputs, targets, strict=True)] if targets else inputs)
+        if self.targets:
+            return self.read(reply, [(self.inputs[i], self.targets[i]) for i in part])
+        return self.read(reply, [self.inputs[i] for i in part])
 
     def size(self, index: int, info: Info) -> tuple[int, int, int, int, int]:
         """Return the size of an input, as `ranges_of` bounds it."""
@@ -280,15 +281,16 @@ def _pieces_of(
         return _halves(part)
     if not (returned and isinstance(error, Refused)):
         raise call.placed(error, part, index)
-    refused = part.start if index is None else index
-    before, after = range(part.start, refused), range(refused + 1, part.stop)
+    place = 0 if index is None else part.index(index)
+    before, after = part[:place], part[place + 1 :]
     # the inputs after a refused first one may be refused too, so they are sent in halves
     remaining = [after] if before else _halves(after)
-    placed = call.placed(error, part, refused)
-    return [*([before] if before else []), placed, *filter(None, remaining)]
+    placed = call.placed(error, part, part[place])
+    pieces: list[range | HeadscopeError] = [before, placed, *remaining]
+    return [piece for piece in pieces if piece]
 
 
 def _halves(part: range) -> list[range]:
     """Return both halves of some inputs; the first is empty for a single input."""
-    middle = part.start + len(part) // 2
-    return [range(part.start, middle), range(middle, part.stop)]
+    middle = len(part) // 2
+    return [part[:middle], part[middle:]]

@@ -6,7 +6,7 @@ Notation: S tokens of one text, H features of a token's vector, D of a text's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -296,11 +296,8 @@ class Verification(Shown):
 
     def to_pandas(self) -> DataFrame:
         """Return a table of the differences, with a row per tensor."""
-        pairs = [(kind, d) for kind, several in self.differences.items() for d in several]
-        columns = {
-            name.name: [getattr(d, name.name) for _, d in pairs] for name in fields(Difference)
-        }
-        return frame({"tensor": [kind for kind, _ in pairs], **columns})
+        kinds = self.differences.items()
+        return frame([{"tensor": kind, **asdict(d)} for kind, several in kinds for d in several])
 
     def _facts(self) -> list[str]:
         passed = "passed" if self.passed else "failed"
