@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from service.files.options import LENGTHS, NO_METADATA, Array, Kind, UsageError, columns_of
-from service.files.outputs import with_rows
-from service.files.parts import Part
+from service.files.parts import Part, with_rows
 from service.files.rows import InputFailure, Place, Row, Source, batches, text_of
 from service.inference.outputs.field import Field
 

@@ -34,14 +34,17 @@ from service.files.options import (
     UsageError,
     joined,
 )
-from service.files.outputs import (
+from service.files.parts import (
+    Skipped,
+    create,
     importance_table,
+    read_parts,
     write_jsonl,
     write_npz,
+    write_part,
     write_safetensors,
     write_vectors,
 )
-from service.files.parts import Skipped, create, read_parts, write_part
 from service.files.rows import InputFailure, PictureFiles, Place
 from service.files.work import WorkFolder
 from service.settings import Settings

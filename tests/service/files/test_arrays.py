@@ -10,8 +10,17 @@ import pytest
 from safetensors.numpy import load, load_file
 
 from service.files.options import ROWS
-from service.files.outputs import importance_table, write_npz, write_safetensors, write_vectors
-from service.files.parts import Part, Skipped, Spec, read_parts, write_part
+from service.files.parts import (
+    Part,
+    Skipped,
+    Spec,
+    importance_table,
+    read_parts,
+    write_npz,
+    write_part,
+    write_safetensors,
+    write_vectors,
+)
 
 IDS, VECTORS = np.arange(5, dtype=np.int32), np.arange(10, dtype=np.float32).reshape(5, 2)
 
