@@ -107,6 +107,18 @@ class AttentionProjections(nn.Module):
         m = self.num_key_value_heads
         return repeat_heads(split_heads(projected, m), self.num_heads // m)
 
+    def projection_parameters(self) -> dict[str, Tensor]:
+        """Return the parameters of queries `[N, …]` and of keys `[m, …]`, as `Heads` names them."""
+        projections = (
+            ("query", self.query, self.num_heads),
+            ("key", self.key, self.num_key_value_heads),
+        )
+        return {
+            f"{role}_{name}": tensor.reshape(count, -1, *tensor.shape[1:])
+            for role, projection, count in projections
+            for name, tensor in projection.named_parameters()
+        }
+
     def value_parameters(self) -> dict[str, Tensor]:
         """Return the parameters of the vectors that the heads add, beside the weights and states.
 
@@ -153,21 +165,13 @@ class MultiHeadAttention(AttentionProjections):
         mask: Tensor | None = None,
         head_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend from `query` over `key` and `value`; self-attention if all three are the same.
+        """Return the output `[B, T, p_o]` and the weights `[B, N, T, S]`.
 
-        Args:
-            query: `[B, T, d_q]`.
-            key: `[B, S, d_k]`.
-            value: `[B, S, d_v]`.
-            mask: boolean, broadcasts to `[B, N, T, S]`; True = may attend.
-            head_mask: `[N]` or `[B, N]`; multiplies each head's output before the output
-                projection (0 ablates the head; Michel et al. 2019, eq. 2,
-                https://arxiv.org/abs/1905.10650). The returned weights are not scaled.
-
-        Returns:
-            The output `[B, T, p_o]` and the weights `[B, N, T, S]`; a row of weights sums to 1, or
-            is zero if no key is allowed.
-
+        `query` `[B, T, d_q]` attends over `key` `[B, S, d_k]` and `value` `[B, S, d_v]`;
+        self-attention if all three are the same. The boolean mask broadcasts to the weights; True =
+        may attend. A row of weights sums to 1, or is zero if no key is allowed. `head_mask` `[N]`
+        or `[B, N]` multiplies each head's output before the output projection (0 ablates the head;
+        Michel et al. 2019, eq. 2, https://arxiv.org/abs/1905.10650), but not the weights.
         """
         weights = attention_weights(self.heads, query, key, mask)
         if mask is not None:

@@ -158,17 +158,13 @@ class SelfAttention(AttentionProjections):
 
         They are `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
         """
-        projections = (
-            ("query", self.query, self.num_heads),
-            ("key", self.key, self.num_key_value_heads),
-        )
-        parameters = {
-            f"{role}_{name}": tensor.reshape(count, -1, *tensor.shape[1:])
-            for role, projection, count in projections
-            for name, tensor in projection.named_parameters()
-        }
         common = {name: tensor[None] for name, tensor in self._own().items()}
-        return {**parameters, **common, **self.named_score_parameters(), **relative}
+        return {
+            **self.projection_parameters(),
+            **common,
+            **self.named_score_parameters(),
+            **relative,
+        }
 
     def _own(self) -> dict[str, Tensor]:
         """Return the parameters that all heads of this layer share."""

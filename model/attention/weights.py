@@ -315,16 +315,9 @@ def value_products(parameters: Mapping[str, Tensor], rule: AttentionRule, states
     https://arxiv.org/abs/2004.10102, section 3). The products and the weights determine the norms
     of the vectors that a head adds, and that all heads add together.
 
-    Args:
-        parameters: `value_weight` `[n, p, H]`, `value_bias` `[n, p]` if there is one, and
-            `output_weight` `[n, H, p]`; with the norm's parameters, as in `Heads.from_parameters`,
-            if the layer normalises its input first.
-        rule: attention rule of all heads.
-        states: input of the layer, `[S, H]`.
-
-    Returns:
-        `[S, n, n]`.
-
+    `parameters` are `value_weight` `[n, p, H]`, `value_bias` `[n, p]` if there is one, and
+    `output_weight` `[n, H, p]`; with the norm's parameters, as in `Heads.from_parameters`, if the
+    layer normalises its input first. The layer's input `[S, H]` → `[S, n, n]`.
     """
     enter = partial(input_norm, parameters, rule)
     weight = parameters["output_weight"]

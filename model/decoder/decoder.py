@@ -22,7 +22,7 @@ from model.attention.self_attention import Relative, attention_rule
 from model.checkpoint import build, collect, stored_tensors
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
-from model.decoder.layers import DECODER_LAYERS, DecoderLayer, cross_rule
+from model.decoder.layers import DecoderLayer, cross_rule
 from model.encoder.embeddings import Embeddings, RelativePositions
 from model.families.family import WORDS
 from model.families.registry import FAMILIES, read_decoder_config
@@ -55,11 +55,10 @@ class Decoder(nn.Module):
         self.relative = RelativePositions(layers)
         self.rule, self.cross_rule = attention_rule(layers), cross_rule(config)
         self.layers = nn.ModuleList(
-            DECODER_LAYERS[layers.layer.order](config, number, self.rule, self.cross_rule)
+            DecoderLayer(config, number, self.rule, self.cross_rule)
             for number in range(layers.num_hidden_layers)
         )
-        post = layers.layer.order == "post_norm"
-        self.final_norm = nn.Identity() if post else norm_of(layers)
+        self.final_norm = norm_of(layers) if layers.has_final_norm else nn.Identity()
         self.output = None
         if not config.tied_output:
             self.output = nn.Linear(layers.hidden_size, layers.vocab_size, bias=False)
@@ -76,20 +75,12 @@ class Decoder(nn.Module):
         output_attentions: bool = False,
         relative: Sequence[Relative] | None = None,
     ) -> DecoderOutput:
-        """Decode given targets.
+        """Decode given targets, shifted right (see `shift_right`), over their sources.
 
-        Args:
-            target: the targets' tokens, shifted right (see `shift_right`).
-            source: the tokens of the targets' sources, in the same order.
-            encoded: the encoder's last hidden state of the sources, `[S_all, H]`.
-            head_masks: masks of self-attention and of cross-attention, `[B, L, N]` each or None;
-                they multiply a head's output, and 0 ablates it. Both or neither.
-            output_attentions: also return the weights of every layer.
-            relative: result of `relative_parameters`, if computed beforehand.
-
-        Returns:
-            All hidden states and query states and, if requested, all attentions.
-
+        `encoded` is the encoder's last hidden state of the sources, `[S_all, H]`. `head_masks` are
+        of self-attention and of cross-attention, both or neither, `[B, L, N]` each or None; they
+        multiply a head's output, and 0 ablates it. `relative` is the result of
+        `relative_parameters`, if computed beforehand.
         """
         own, cross = head_masks or (None, None)
         hidden_states, cross_queries = [self.embeddings(target)], []

@@ -6,9 +6,8 @@ targets and sources, H hidden size, N heads.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -17,7 +16,7 @@ from model.attention.multi_head import AttentionProjections, AttentionSizes, abl
 from model.attention.self_attention import Relative
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config.decoder import DecoderConfig
-from model.encoder.layers import Layer, PostNormLayer, PreNormLayer
+from model.encoder.layers import PostNormLayer, PreNormLayer
 from model.norms import norm_of
 from model.packing import PackedBatch
 
@@ -51,18 +50,11 @@ class CrossAttention(AttentionProjections):
         source: PackedBatch,
         head_mask: Tensor | None,
     ) -> Tensor:
-        """Attend from the targets' tokens over their sources.
+        """Attend from the targets' query states `[T_all, H]` over their sources → `[T_all, H]`.
 
-        Args:
-            queries: query states of the targets' tokens, `[T_all, H]`.
-            target: positions of these tokens in the grid `[B, T]`.
-            encoded: the encoder's last hidden state of the sources' tokens, `[S_all, H]`.
-            source: positions of these tokens in the grid `[B, S]`.
-            head_mask: `[B, N]`; multiplies each head's output before the output projection.
-
-        Returns:
-            `[T_all, H]`.
-
+        `target` and `source` have the positions of the tokens in the grids `[B, T]` and `[B, S]`;
+        `encoded` is the encoder's last hidden state of the sources, `[S_all, H]`. `head_mask` `[B,
+        N]` multiplies each head's output before the output projection.
         """
         heads = self._heads(target, source)
         query, key = heads.projected(queries, encoded)
@@ -88,12 +80,7 @@ class CrossAttention(AttentionProjections):
 
     def head_parameters(self) -> dict[str, Tensor]:
         """Return the parameters, `[N, …]` each, that the maps depend on beside both states."""
-        parameters = {
-            f"{role}_{name}": tensor.reshape(self.num_heads, -1, *tensor.shape[1:])
-            for role, projection in (("query", self.query), ("key", self.key))
-            for name, tensor in projection.named_parameters()
-        }
-        return parameters | self.named_score_parameters()
+        return self.projection_parameters() | self.named_score_parameters()
 
 
 Read = Callable[[Tensor], Tensor]
@@ -108,23 +95,22 @@ class LayerOutput(NamedTuple):
     """Input of cross-attention's query projection."""
 
 
-class DecoderLayer(nn.Module, ABC):
-    """Layer of a decoder; its self-attention and feed-forward are an encoder's layer."""
+class DecoderLayer(nn.Module):
+    """Layer of a decoder; its self-attention and feed-forward are an encoder's layer.
 
-    own_class: ClassVar[type[Layer]]
-    own: Layer
-    cross_norm: nn.Module
+    Each of the three parts f is norm(x + f(x)) (Vaswani et al. 2017, section 3.1), or x +
+    f(norm(x)) with the order `pre_norm`.
+    """
 
     def __init__(
         self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule
     ) -> None:
-        """Allocate the parameters."""
         super().__init__()
         self.cross = CrossAttention(config, cross)
         self.cross_norm = norm_of(config.layers)
-        self.own = self.own_class(config.layers, number, rule)
+        kind = PostNormLayer if config.layers.layer.order == "post_norm" else PreNormLayer
+        self.own: PostNormLayer | PreNormLayer = kind(config.layers, number, rule)
 
-    @abstractmethod
     def forward(
         self,
         hidden: Tensor,
@@ -138,55 +124,12 @@ class DecoderLayer(nn.Module, ABC):
         `target`, `head_mask` and `relative` are as for `SelfAttention.attend`; `read` is the
         cross-attention, over the sources of the batch.
         """
-
-
-class PostNormDecoderLayer(DecoderLayer):
-    """Layer with norm(x + f(x)) for each of the three parts (Vaswani et al. 2017, section 3.1)."""
-
-    own_class = PostNormLayer
-    own: PostNormLayer
-
-    def forward(
-        self,
-        hidden: Tensor,
-        target: PackedBatch,
-        head_mask: Tensor | None,
-        relative: Relative,
-        read: Read,
-    ) -> LayerOutput:
-        """Map `[T_all, H]` → `[T_all, H]`."""
-        attended = self.own.attention.attend(hidden, target, head_mask, relative)
-        queries = self.own.attention_norm(hidden + attended)
-        hidden = self.cross_norm(queries + read(queries))
-        hidden = self.own.output_norm(hidden + self.own.feed_forward(hidden))
-        return LayerOutput(hidden, queries)
-
-
-class PreNormDecoderLayer(DecoderLayer):
-    """Layer with x + f(norm(x)) for each of the three parts."""
-
-    own_class = PreNormLayer
-    own: PreNormLayer
-
-    def forward(
-        self,
-        hidden: Tensor,
-        target: PackedBatch,
-        head_mask: Tensor | None,
-        relative: Relative,
-        read: Read,
-    ) -> LayerOutput:
-        """Map `[T_all, H]` → `[T_all, H]`."""
-        normed = self.own.attention_norm(hidden)
-        hidden = hidden + self.own.attention.attend(normed, target, head_mask, relative)
+        own, attention = self.own, (target, head_mask, relative)
+        if isinstance(own, PostNormLayer):
+            queries = own.attention_norm(hidden + own.attention.attend(hidden, *attention))
+            hidden = self.cross_norm(queries + read(queries))
+            return LayerOutput(own.output_norm(hidden + own.feed_forward(hidden)), queries)
+        hidden = hidden + own.attention.attend(own.attention_norm(hidden), *attention)
         queries = self.cross_norm(hidden)
         hidden = hidden + read(queries)
-        hidden = hidden + self.own.feed_forward(self.own.feed_forward_norm(hidden))
-        return LayerOutput(hidden, queries)
-
-
-DECODER_LAYERS: Mapping[str, type[PostNormDecoderLayer | PreNormDecoderLayer]] = {
-    "post_norm": PostNormDecoderLayer,
-    "pre_norm": PreNormDecoderLayer,
-}
-"""Layer classes by `LayerLayout.order`."""
+        return LayerOutput(hidden + own.feed_forward(own.feed_forward_norm(hidden)), queries)

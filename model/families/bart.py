@@ -176,7 +176,9 @@ def _family(keys: type[BartKeys], renames: Renames = (), **own: Any) -> Family:
 
 
 _PRE_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1feed_forward_norm."),)
-BART = _family(BartConfig, convert=_without_first_rows)
-MBART = _family(MBartConfig, _PRE_NORM, convert=_without_first_rows)
-M2M_100 = _family(M2M100Config, _PRE_NORM, sinusoids="m2m_100")
-MARIAN = _family(MarianConfig, sinusoids="marian")
+FAMILIES = {
+    "bart": _family(BartConfig, convert=_without_first_rows),
+    "m2m_100": _family(M2M100Config, _PRE_NORM, sinusoids="m2m_100"),
+    "marian": _family(MarianConfig, sinusoids="marian"),
+    "mbart": _family(MBartConfig, _PRE_NORM, convert=_without_first_rows),
+}

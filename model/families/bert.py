@@ -53,7 +53,6 @@ _JINA_NORMS = (
     "as jina-embeddings-v2-base-en",
 )
 """Pattern of the keys of JinaBERT's norms of queries and keys, and the reason of the refusal."""
-BERT = Family(config=BertConfig.read, prefix="bert.", refused=(_JINA_NORMS,))
 
 
 class RobertaConfig(SharedKeys):
@@ -73,9 +72,6 @@ class RobertaConfig(SharedKeys):
         }
 
 
-ROBERTA = Family(config=RobertaConfig.read, prefix="roberta.")
-
-
 class MPNetConfig(RobertaConfig):
     """Keys of MPNet's `config.json` (Song et al. 2020, https://arxiv.org/abs/2004.09297).
 
@@ -89,9 +85,6 @@ class MPNetConfig(RobertaConfig):
     def _layouts(self) -> dict[str, Any]:
         buckets = LogBuckets(kind="t5", count=32, max_distance=128)
         return super()._layouts() | {"attention": AttentionLayout(bias_buckets=buckets)}
-
-
-MPNET = Family(config=MPNetConfig.read, prefix="mpnet.")
 
 
 class ElectraConfig(SharedKeys):
@@ -108,9 +101,6 @@ class ElectraConfig(SharedKeys):
             size=self.embedding_size, projection="after_norm" if smaller else "none"
         )
         return {"embeddings": layout}
-
-
-ELECTRA = Family(config=ElectraConfig.read, prefix="electra.")
 
 
 class AlbertConfig(SharedKeys):
@@ -131,9 +121,6 @@ class AlbertConfig(SharedKeys):
         }
 
 
-ALBERT = Family(config=AlbertConfig.read, prefix="albert.")
-
-
 class DistilBertConfig(SharedKeys):
     """Keys of DistilBERT's `config.json` (Sanh et al. 2019, https://arxiv.org/abs/1910.01108)."""
 
@@ -145,9 +132,6 @@ class DistilBertConfig(SharedKeys):
     num_attention_heads: Count = Field(12, alias="n_heads")
     intermediate_size: Count = Field(3072, alias="hidden_dim")
     hidden_act: ActivationName = Field("gelu", alias="activation")
-
-
-DISTILBERT = Family(config=DistilBertConfig.read, prefix="distilbert.")
 
 
 class DebertaV2Config(SharedKeys):
@@ -218,4 +202,14 @@ class DebertaV2Config(SharedKeys):
         }
 
 
-DEBERTA_V2 = Family(config=DebertaV2Config.read, prefix="deberta.")
+FAMILIES = {
+    "albert": Family(AlbertConfig.read, "albert."),
+    "bert": Family(BertConfig.read, "bert.", refused=(_JINA_NORMS,)),
+    "deberta-v2": Family(DebertaV2Config.read, "deberta."),
+    "distilbert": Family(DistilBertConfig.read, "distilbert."),
+    "electra": Family(ElectraConfig.read, "electra."),
+    "mpnet": Family(MPNetConfig.read, "mpnet."),
+    **dict.fromkeys(
+        ("camembert", "roberta", "xlm-roberta"), Family(RobertaConfig.read, "roberta.")
+    ),
+}

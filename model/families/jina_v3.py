@@ -151,11 +151,8 @@ class JinaEmbeddingsV3Config(SharedKeys):
         return layouts
 
 
-JINA_EMBEDDINGS_V3 = Family(
-    config=JinaEmbeddingsV3Config.read,
-    prefix="roberta.",
-    renames=(
-        (r"\.parametrizations\.weight\.original$", ".weight"),
-        (r"\.parametrizations\.weight\.0\.lora_", ".lora_"),
-    ),
+_RENAMES = (
+    (r"\.parametrizations\.weight\.original$", ".weight"),
+    (r"\.parametrizations\.weight\.0\.lora_", ".lora_"),
 )
+FAMILIES = {JINA_V3: Family(JinaEmbeddingsV3Config.read, "roberta.", renames=_RENAMES)}

@@ -126,15 +126,6 @@ class EuroBertConfig(LlamaConfig):
     pad_token_id: PaddingId = 128001
 
 
-def _family(keys: type[LlamaConfig]) -> Family:
-    renames = ((r"\.post_attention_layernorm\.", ".feed_forward_norm."),)
-    return Family(config=keys.read, prefix="model.", renames=renames)
-
-
-LLAMA, MISTRAL, EUROBERT = _family(LlamaConfig), _family(MistralConfig), _family(EuroBertConfig)
-QWEN2, QWEN3 = _family(Qwen2Config), _family(Qwen3Config)
-
-
 class Gemma3Config(SharedKeys):
     """Keys of the `config.json` of Gemma 3's text model, as EmbeddingGemma uses it.
 
@@ -200,9 +191,21 @@ def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {name: tensor.float() + 1 if name.endswith("norm.weight") else tensor}
 
 
-GEMMA3 = Family(
-    config=Gemma3Config.read,
-    prefix="model.",
-    renames=((r"\.post_attention_layernorm\.", ".attended_norm."),),
-    convert=_convert,
-)
+def _family(keys: type[LlamaConfig]) -> Family:
+    renames = ((r"\.post_attention_layernorm\.", ".feed_forward_norm."),)
+    return Family(keys.read, "model.", renames=renames)
+
+
+FAMILIES = {
+    "eurobert": _family(EuroBertConfig),
+    "gemma3_text": Family(
+        Gemma3Config.read,
+        "model.",
+        renames=((r"\.post_attention_layernorm\.", ".attended_norm."),),
+        convert=_convert,
+    ),
+    "llama": _family(LlamaConfig),
+    "mistral": _family(MistralConfig),
+    "qwen2": _family(Qwen2Config),
+    "qwen3": _family(Qwen3Config),
+}

@@ -125,9 +125,6 @@ class ViTConfig(PictureKeys):
         return self.picture_layouts(("[CLS]", "[DIST]") if distilled else ("[CLS]",))
 
 
-VIT = Family(config=ViTConfig.read, prefix="vit.")
-DEIT = dataclasses.replace(VIT, prefix="deit.")
-
 _PATCH = {"dinov2": 14, "dinov2_with_registers": 16}
 """`model_type` → default edge of a patch in pixels."""
 
@@ -164,15 +161,20 @@ class Dinov2Config(PictureKeys):
         return layouts
 
 
-DINOV2 = Family(
-    config=Dinov2Config.read,
-    prefix="dinov2.",
+_DINOV2 = Family(
+    Dinov2Config.read,
+    "dinov2.",
     renames=(
         (r"\.norm2\.", ".feed_forward_norm."),
         (r"\.layer_scale1\.lambda1$", ".attention.output.scale"),
         (r"\.layer_scale2\.lambda1$", ".feed_forward.contract.scale"),
     ),
 )
-DINOV2_WITH_REGISTERS = dataclasses.replace(
-    DINOV2, prefix="dinov2_with_registers.", antialiased_positions=True
-)
+FAMILIES = {
+    "deit": Family(ViTConfig.read, "deit."),
+    "dinov2": _DINOV2,
+    "dinov2_with_registers": dataclasses.replace(
+        _DINOV2, prefix="dinov2_with_registers.", antialiased_positions=True
+    ),
+    "vit": Family(ViTConfig.read, "vit."),
+}

@@ -12,63 +12,20 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.config.files import read_object
 from model.errors import ConfigError
-from model.families.bart import BART, M2M_100, MARIAN, MBART
-from model.families.bert import ALBERT, BERT, DEBERTA_V2, DISTILBERT, ELECTRA, MPNET, ROBERTA
+from model.families import bart, bert, jina_v3, llama, pictures, rotary_berts, t5, towers
 from model.families.family import Family
-from model.families.jina_v3 import JINA_EMBEDDINGS_V3, JINA_V3, is_jina_v3, with_task_fields
-from model.families.llama import EUROBERT, GEMMA3, LLAMA, MISTRAL, QWEN2, QWEN3
-from model.families.pictures import (
-    DEIT,
-    DINOV2,
-    DINOV2_WITH_REGISTERS,
-    PROCESSED_SIZE,
-    VIT,
-    processed_size,
-)
-from model.families.rotary_berts import GTE, MODERNBERT, NOMIC_BERT
-from model.families.t5 import T5, UMT5
-from model.families.towers import CLIP_TEXT, CLIP_VISION, SIGLIP_TEXT, SIGLIP_VISION
+from model.families.jina_v3 import JINA_V3, is_jina_v3, with_task_fields
+from model.families.pictures import PROCESSED_SIZE, processed_size
 
 Config = TypeVar("Config")
 _LAYOUTS = ("embeddings", "attention", "layer")
 """Headscope's own field names, which a `config.json` cannot set."""
 FAMILIES: Mapping[str, Family] = {
-    "albert": ALBERT,
-    "bart": BART,
-    "bert": BERT,
-    "camembert": ROBERTA,
-    "clip_text_model": CLIP_TEXT,
-    "clip_vision_model": CLIP_VISION,
-    "deberta-v2": DEBERTA_V2,
-    "deit": DEIT,
-    "dinov2": DINOV2,
-    "dinov2_with_registers": DINOV2_WITH_REGISTERS,
-    "distilbert": DISTILBERT,
-    "electra": ELECTRA,
-    "eurobert": EUROBERT,
-    "gemma3_text": GEMMA3,
-    "gte": GTE,
-    JINA_V3: JINA_EMBEDDINGS_V3,
-    "llama": LLAMA,
-    "m2m_100": M2M_100,
-    "marian": MARIAN,
-    "mbart": MBART,
-    "mistral": MISTRAL,
-    "modernbert": MODERNBERT,
-    "mpnet": MPNET,
-    "mt5": T5,
-    "new": GTE,
-    "nomic_bert": NOMIC_BERT,
-    "qwen2": QWEN2,
-    "qwen3": QWEN3,
-    "roberta": ROBERTA,
-    "siglip_text_model": SIGLIP_TEXT,
-    "siglip_vision_model": SIGLIP_VISION,
-    "t5": T5,
-    "umt5": UMT5,
-    "vit": VIT,
-    "xlm-roberta": ROBERTA,
+    name: family
+    for module in (bart, bert, jina_v3, llama, pictures, rotary_berts, t5, towers)
+    for name, family in module.FAMILIES.items()
 }
+"""Families by `model_type`."""
 
 
 def read_config(folder: Path) -> EncoderConfig:
@@ -136,4 +93,4 @@ def unsupported(fields: Mapping[str, Any]) -> str:
         if "model_type" in fields
         else "it names no model_type"
     )
-    return f"{reason}; supported are {', '.join(FAMILIES)}"
+    return f"{reason}; supported are {', '.join(sorted(FAMILIES))}"

@@ -62,9 +62,6 @@ class ModernBertConfig(SharedKeys):
         }
 
 
-MODERNBERT = Family(config=ModernBertConfig.read, prefix="model.")
-
-
 _FIRST_NAMES = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
@@ -119,9 +116,6 @@ class NomicBertConfig(SharedKeys):
             "layer": LayerLayout(gated=True, feed_forward_bias=False),
             "embeddings": {"positions": "none"},
         }
-
-
-NOMIC_BERT = Family(config=NomicBertConfig.read, prefix="nomic_bert.")
 
 
 class GteConfig(SharedKeys):
@@ -180,4 +174,8 @@ class _NtkScaling(BaseModel):
     mixed_b: None = None
 
 
-GTE = Family(config=GteConfig.read, prefix="new.")
+FAMILIES = {
+    "modernbert": Family(ModernBertConfig.read, "model."),
+    "nomic_bert": Family(NomicBertConfig.read, "nomic_bert."),
+    **dict.fromkeys(("gte", "new"), Family(GteConfig.read, "new.")),
+}

@@ -164,4 +164,7 @@ def _family(bias: str) -> Family:
     )
 
 
-T5, UMT5 = _family("relative.bias."), _family(r"relative.biases.\1.")
+FAMILIES = {
+    **dict.fromkeys(("mt5", "t5"), _family("relative.bias.")),
+    "umt5": _family(r"relative.biases.\1."),
+}

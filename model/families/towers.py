@@ -122,11 +122,11 @@ class SiglipVisionConfig(PictureKeys):
 
 _OUTSIDE = r"^(text_projection|visual_projection)\.|^logit_(scale|bias)$"
 _TEXT, _VISION = rf"^text_model\.|{_OUTSIDE}", rf"^vision_model\.|{_OUTSIDE}"
-CLIP_TEXT = Family(config=ClipTextConfig.read, prefix="text_model.", outside=_VISION)
-SIGLIP_TEXT = Family(config=SiglipTextConfig.read, prefix="text_model.", outside=_VISION)
-CLIP_VISION = Family(
-    config=ClipVisionConfig.read,
-    prefix="vision_model.",
-    outside=rf"^post_layernorm\.|{_TEXT}",  # after pooling
-)
-SIGLIP_VISION = Family(config=SiglipVisionConfig.read, prefix="vision_model.", outside=_TEXT)
+FAMILIES = {
+    "clip_text_model": Family(ClipTextConfig.read, "text_model.", _VISION),
+    "clip_vision_model": Family(  # whose last norm follows the pooling
+        ClipVisionConfig.read, "vision_model.", rf"^post_layernorm\.|{_TEXT}"
+    ),
+    "siglip_text_model": Family(SiglipTextConfig.read, "text_model.", _VISION),
+    "siglip_vision_model": Family(SiglipVisionConfig.read, "vision_model.", _TEXT),
+}

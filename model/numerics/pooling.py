@@ -55,21 +55,14 @@ def pool(
     first_token: int = 0,
     left_out: Sequence[int] = (),
 ) -> Vector:
-    """Return one vector for one text.
+    """Return one vector `[H]` for one text `[S, H]`, or `[n · H]` for n modes; not normalised.
 
-    Args:
-        hidden: `[S, H]`, S ≥ 1, real tokens only.
-        pooling: the mean over tokens, the first token ("cls"), the maximum of each feature, the
-            last token, the sum of tokens over the root of their number, or their mean weighted
-            1 … S (Muennighoff 2022, https://arxiv.org/abs/2202.08904); or several of them.
-        first_token: index of the first pooled token, < S; it keeps its weight.
-        left_out: indices of further tokens that are not pooled, as where sentence-transformers'
-            `attention_mask` is 0, from `first_token` on, but not all; the others keep their
-            weights.
-
-    Returns:
-        `[H]`, or `[n · H]` for n modes; not normalised.
-
+    Modes are the mean over tokens, the first token ("cls"), the maximum of each feature, the last
+    token, the sum of tokens over the root of their number, and their mean weighted 1 … S
+    (Muennighoff 2022, https://arxiv.org/abs/2202.08904). `first_token` is the index of the first
+    pooled token, and `left_out` are the indices of further tokens from there on that are not
+    pooled, but not all, as where sentence-transformers' `attention_mask` is 0. The other tokens
+    keep their weights.
     """
     if isinstance(pooling, tuple):
         return np.concatenate([pool(hidden, mode, first_token, left_out) for mode in pooling])

@@ -66,14 +66,7 @@ def similarity(reference: NDArray[np.floating], candidate: NDArray[np.floating])
     """
     n = len(reference)
     if not np.isfinite(candidate).all():
-        return Similarity(
-            texts=n,
-            rank_correlation=0,
-            neighbour_recall=0,
-            mean_cosine=0,
-            low_cosine=0,
-            least_cosine=0,
-        )
+        return Similarity(texts=n, **dict.fromkeys(_NAMES, 0.0))
     exact, approximate = _units(reference), _units(candidate)
     cosines = (exact * approximate).sum(axis=1)
     between = np.triu_indices(n, 1)

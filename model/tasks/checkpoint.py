@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from model.checkpoint import filled, read_tensors, stored_tensors
 from model.config.encoder import EncoderConfig
-from model.config.files import read_object
+from model.config.files import naming, read_object
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind, Transform
@@ -251,17 +250,13 @@ def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConf
         if kind == "sequence_classification":
             own |= _rows(fields, layout, encoder)
     bias = layout.output_bias
-    try:
+    with naming("config.json: the task head"):
         return TaskConfig(
             kind=kind,
             transform=_transform(fields, layout, encoder),
             output_bias=fields.get(bias, True) if isinstance(bias, str) else bias,
             **own,
         )
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"config.json: the task head's {where}: {first['msg']}") from None
 
 
 def read_labels(fields: Mapping[str, Any]) -> list[str]:

@@ -52,7 +52,7 @@ class _Attempts(logging.Handler):
 
 
 @contextlib.contextmanager
-def attempts_told(progress: Callable[[str], None]) -> Iterator[None]:
+def report_retries(progress: Callable[[str], None]) -> Iterator[None]:
     """Report retries, and suppress all other messages of `huggingface_hub`."""
     from huggingface_hub.utils.logging import get_logger  # noqa: PLC0415 - only a download needs it
 
@@ -66,7 +66,7 @@ def attempts_told(progress: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def size_told(
+def report_download(
     blobs: Path, name: str, size: int | None, progress: Callable[[str], None]
 ) -> Iterator[None]:
     """Report a file's download at its start and, without a terminal, every ten seconds.
@@ -124,7 +124,7 @@ def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) 
 
     """
     try:
-        with attempts_told(progress):
+        with report_retries(progress):
             return _download(hub, repository, progress)
     except ModelError:
         raise
@@ -152,7 +152,7 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
             _note_absent(hub, commit, name)
     for name in weights(sizes, folder, pickles=hub.pickles):
         if not (folder / name).is_file():
-            with size_told(folder.parents[1] / "blobs", name, sizes[name], progress):
+            with report_download(folder.parents[1] / "blobs", name, sizes[name], progress):
                 _fetch_large(hub, commit, name)
     if absent := lacking(folder, pickles=hub.pickles):
         raise SourceError(f"{repository} of {hub.endpoint} lacks {', '.join(absent)}")
@@ -213,17 +213,23 @@ def _refusal(error: Exception, hub: Hub, repository: Repository) -> SourceError:
     from huggingface_hub import errors, get_token  # noqa: PLC0415
 
     causes = list(_causes(error))
-    status = next(filter(None, map(_status, causes)), None)
+    responses = (getattr(cause, "response", None) for cause in causes)
+    statuses = (getattr(response, "status_code", None) for response in responses)
+    status = next(filter(None, statuses), None)
     name, endpoint = repository.name, hub.endpoint
     kind: type[SourceError] = SourceError
-    if _any(causes, errors.GatedRepoError):
+
+    def caused_by(other: type[Exception]) -> bool:
+        return any(isinstance(cause, other) for cause in causes)
+
+    if caused_by(errors.GatedRepoError):
         message = (
             f"{name} is gated: accept its terms at {endpoint}/{name}, and set HF_TOKEN to a token "
             "of that account"
         )
-    elif _any(causes, errors.RevisionNotFoundError):
+    elif caused_by(errors.RevisionNotFoundError):
         message = f"{endpoint} has {name}, but no revision {repository.revision}"
-    elif _any(causes, errors.RepositoryNotFoundError):
+    elif caused_by(errors.RepositoryNotFoundError):
         message = f"{endpoint} has no model {name}, or it is private: HF_TOKEN gives a token"
     elif status in (401, 403):
         message = f"{endpoint} refuses {name} ({status}): set HF_TOKEN to a token that may read it"
@@ -244,16 +250,8 @@ def _reason(causes: list[BaseException], status: int | None) -> str:
     return text.splitlines()[0]
 
 
-def _any(causes: list[BaseException], kind: type[Exception]) -> bool:
-    return any(isinstance(cause, kind) for cause in causes)
-
-
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and its causes, the first cause last."""
     while error is not None:
         yield error
         error = error.__cause__
-
-
-def _status(error: BaseException) -> int | None:
-    return getattr(getattr(error, "response", None), "status_code", None)

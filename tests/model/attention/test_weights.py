@@ -33,7 +33,6 @@ from model.attention.scores import (
     additive_score,
     bilinear_score,
     cosine_score,
-    scaled_dot_product_score,
 )
 from model.attention.weights import (
     NORMALIZERS,
@@ -102,13 +101,6 @@ def test_some_heads_equal_those_of_the_forward_pass(
     torch.testing.assert_close(found, expected[:, chosen], **EXACT)
 
 
-@pytest.mark.parametrize("score", SCORES)
-def test_parameters_of_a_head_have_heads_first(score: Any) -> None:
-    parameters = self_attention(H, N, attention_score=score).head_parameters({})
-    assert {len(tensor) for tensor in parameters.values()} == {N}
-    assert parameters["query_weight"].shape == parameters["key_weight"].shape == (N, P, H)
-
-
 def test_parameters_that_heads_share_are_each_ones() -> None:
     every = {"own": torch.arange(4.0), "of_two": torch.tensor([[1.0], [2.0]]), "alike": randn(1)}
     found = some_heads(every, [3, 0, 2], 4)
@@ -145,12 +137,6 @@ def scored_by_loop(
     for b, n, t, s in itertools.product(*map(range, scores.shape)):
         scores[b, n, t, s] = formula(n, query[b, n, t], key[b, n, s])
     return scores
-
-
-def test_scaled_dot_product_score_is_its_formula() -> None:
-    query, key = randn(2, 3, 4, 5), randn(2, 3, 6, 5)
-    expected = scored_by_loop(query, key, lambda _, q, k: dot(q, k) / math.sqrt(5))
-    torch.testing.assert_close(scaled_dot_product_score(query, key), expected, **EXACT)
 
 
 def test_cosine_score_is_its_formula() -> None:
@@ -223,8 +209,9 @@ def test_additive_score_never_holds_all_hidden_features_of_all_pairs() -> None:
     assert naive.numel == b * n * t * s * a
 
 
-def test_every_score_is_named_in_the_config() -> None:
+def test_every_score_and_normalizer_is_named_in_the_config() -> None:
     assert set(SCORES) == set(get_args(ScoreName))
+    assert set(NORMALIZERS) == set(get_args(NormalizerName))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -318,10 +305,6 @@ def test_gradients_stay_finite_under_a_mask(name: Any) -> None:
     assert scores.grad[somewhere][~mask[somewhere]].count_nonzero() == 0
 
 
-def test_every_normalizer_is_named_in_the_config() -> None:
-    assert set(NORMALIZERS) == set(get_args(NormalizerName))
-
-
 @pytest.mark.parametrize("keys", [2, 31, 512])
 def test_sparsemax_sums_in_float32(keys: int) -> None:
     scores = torch.randn(4, 3, 7, keys, generator=torch.Generator().manual_seed(keys)).half()
@@ -335,11 +318,6 @@ def test_a_mask_is_finite_in_half_precision_and_leaves_exactly_nothing() -> None
     scores = torch.tensor([[10000.0, -10000.0, 100.0, 0.0]]).half()
     mask = torch.tensor([[False, False, True, True]])
     assert softmax(scores, mask).tolist() == [[0, 0, 1, 0]]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_sparsemax_keeps_its_type(dtype: torch.dtype) -> None:
-    assert sparsemax(randn(2, 5).to(dtype)).dtype == dtype
 
 
 BERT = ("attention.self.value", "attention.output.dense")

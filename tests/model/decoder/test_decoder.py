@@ -15,12 +15,7 @@ from model.attention import long_texts
 from model.checkpoint import load_checkpoint
 from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder, load_decoder, load_decoder_weights
-from model.decoder.layers import (
-    CrossAttention,
-    PostNormDecoderLayer,
-    PreNormDecoderLayer,
-    cross_rule,
-)
+from model.decoder.layers import CrossAttention, cross_rule
 from model.errors import CheckpointError
 from model.families.registry import parse_decoder_config
 from tests.model.checkpoints import edit_weights
@@ -301,10 +296,3 @@ def test_cross_attention_is_asked_what_transformers_asks_it(pair: Pair) -> None:
     assert len(given) == len(found) == 3
     for ours, theirs in zip(found, given, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", [PostNormDecoderLayer, PreNormDecoderLayer])
-def test_an_order_has_its_layer(kind: type, pair: Pair) -> None:
-    order = pair[2].config.layers.layer.order
-    expected = PostNormDecoderLayer if order == "post_norm" else PreNormDecoderLayer
-    assert isinstance(pair[2].layer(0), kind) == (kind is expected)

@@ -22,10 +22,7 @@ from transformers import (
 from model.attention.self_attention import SelfAttention, attention_rule
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
-from model.families.bert import BERT
-from model.families.llama import LLAMA as LLAMA_FAMILY
-from model.families.registry import parse_config, read_config
-from model.families.rotary_berts import GTE
+from model.families.registry import FAMILIES, parse_config, read_config
 from model.sources.headers import check_weights
 from tests.model.checkpoints import edit_json
 from tests.model.families.jina_bert import JinaBert
@@ -74,7 +71,7 @@ def test_groups_of_several_layers_are_refused() -> None:
     ],
 )
 def test_keys_of_bert_are_renamed(key: str, expected: str | None) -> None:
-    assert BERT.encoder_key(key) == expected
+    assert FAMILIES["bert"].encoder_key(key) == expected
 
 
 @pytest.mark.parametrize("norm", ["layer_norm_q", "layer_norm_k"])
@@ -173,7 +170,7 @@ def test_separate_maps_and_prefixes_make_the_same_encoder(tmp_path: Path, prefix
 
 def test_heads_of_gte_are_left_out() -> None:
     keys = GteForSequenceClassification(GteConfig(**SIZES)).state_dict().keys()
-    left_out = keys - GTE.encoder_keys(keys).keys()
+    left_out = keys - FAMILIES["gte"].encoder_keys(keys).keys()
     assert left_out == {
         *("gte.pooler.dense.weight", "gte.pooler.dense.bias"),
         *("classifier.weight", "classifier.bias"),
@@ -222,7 +219,7 @@ def test_an_older_config_of_modernbert_is_read() -> None:
 
 def test_the_output_map_of_a_language_model_is_left_out() -> None:
     keys = LlamaForCausalLM(LlamaConfig(**LLAMA)).state_dict().keys()
-    left_out = keys - LLAMA_FAMILY.encoder_keys(keys).keys()
+    left_out = keys - FAMILIES["llama"].encoder_keys(keys).keys()
     assert left_out == {"lm_head.weight"}
 
 

@@ -67,17 +67,6 @@ def test_values_equal_transformers(name: str, tmp_path: Path) -> None:
         )
 
 
-def test_grey_of_16_bits_is_its_upper_bytes() -> None:
-    """transformers takes every value above 255 for white."""
-    processing = ImageProcessing(resize=(32, 48), rescale_factor=1 / 255)
-    upper = saved(Image.fromarray(pixels()[..., 0].copy()), "PNG")
-    expected, found = (
-        prepare(open_image(data, ImageLimits(1_000_000)), processing).values
-        for data in (upper, grey_of_16_bits())
-    )
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_the_crop_is_in_pixels_of_the_picture() -> None:
     processing = ImageProcessing(shortest_edge=20, crop=(20, 10))
     prepared = prepare(Image.new("RGB", (80, 40)), processing)  # half as large after resizing

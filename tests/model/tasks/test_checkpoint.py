@@ -182,8 +182,8 @@ def test_labels_that_are_none_are_refused(fields: dict[str, Any], says: str) -> 
 @pytest.mark.parametrize(
     ("family", "config", "says"),
     [
-        ("DebertaV2", {"pooler_hidden_act": "odd"}, "task head's activation: Input"),
-        ("DebertaV2", {"pooler_hidden_act": 3}, "task head's activation: Input"),
+        ("DebertaV2", {"pooler_hidden_act": "odd"}, "task head: activation: Input"),
+        ("DebertaV2", {"pooler_hidden_act": 3}, "task head: activation: Input"),
         ("ModernBert", {"classifier_pooling": "last"}, "task head's pooling"),
     ],
 )

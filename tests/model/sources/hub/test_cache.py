@@ -14,7 +14,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import http_backoff, validate_repo_id
 
 from model.errors import SourceError
-from model.sources.hub.download import attempts_told, size_told
+from model.sources.hub.download import report_download, report_retries
 from model.sources.hub.repository import Repository, cached_name, find_cached, is_name
 from tests.hub import COMMIT, NAME, STATUSES, StandIn
 
@@ -105,7 +105,7 @@ def test_attempts_are_told_as_huggingface_hub_logs_them(
     said: list[str] = []
     before = [*LIBRARY.handlers], LIBRARY.propagate
     hub.failure = "unavailable"
-    with attempts_told(said.append):
+    with report_retries(said.append):
         LIBRARY.getChild("utils._http").warning("You are sending unauthenticated requests.")
         with pytest.raises(Exception, match="503"):
             http_backoff("GET", hub.endpoint, max_retries=1)
@@ -119,7 +119,7 @@ def test_how_long_the_hub_lets_wait(hub: StandIn, monkeypatch: pytest.MonkeyPatc
     said: list[str] = []
     monkeypatch.setitem(STATUSES, "too many", (429, {"Retry-After": "7"}))
     hub.failure = "too many"
-    with attempts_told(said.append), pytest.raises(Exception, match="429"):
+    with report_retries(said.append), pytest.raises(Exception, match="429"):
         http_backoff("GET", hub.endpoint, max_retries=1)
     assert said == ["the hub asks to wait 8.0 s"]
 
@@ -139,7 +139,7 @@ def test_lines_where_there_is_no_terminal(
         said.append(line)
         twice.release()
 
-    with size_told(tmp_path, "model.safetensors", size, progress):
+    with report_download(tmp_path, "model.safetensors", size, progress):
         assert twice.acquire(timeout=60)
         assert twice.acquire(timeout=60)
     reported = len(said)
@@ -153,7 +153,7 @@ def test_a_terminal_has_the_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("model.sources.hub.download._EVERY_SECONDS", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said: list[str] = []
-    with size_told(tmp_path, "model.safetensors", 10**6, said.append):
+    with report_download(tmp_path, "model.safetensors", 10**6, said.append):
         threading.Event().wait(0.05)
     assert said == ["fetching model.safetensors, 1.0 MB"]
 
