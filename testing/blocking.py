@@ -74,8 +74,15 @@ def probe(
 class RawConnection:
     """Connection that sends any bytes, and reads their replies one after another."""
 
-    def __init__(self, address: tuple[str, int], seconds: float = RAW_SECONDS) -> None:
-        self._socket = socket.create_connection(address, timeout=seconds)
+    def __init__(
+        self, address: tuple[str, int], seconds: float = RAW_SECONDS, receive_bytes: int = 0
+    ) -> None:
+        """Connect, with a receive buffer of some bytes, or the system's by default."""
+        self._socket = socket.socket()
+        if receive_bytes:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self._socket.settimeout(seconds)
+        self._socket.connect(address)
         self._file = self._socket.makefile("rb", buffering=0)
         self._reader = _Reader(self._file)
         self._method = "GET"
