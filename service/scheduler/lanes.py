@@ -164,13 +164,7 @@ class Lane(FairQueue):
         return (seconds if idle else seconds + self.batch_seconds) / self._threads
 
     def admit(self, call: Call, demand: Demand, *, idle: bool) -> float:
-        """Return the predicted seconds of a request that arrives now and can be queued.
-
-        Raises:
-            Unprocessable: the request alone exceeds the queue.
-            Overloaded: it cannot be queued now.
-
-        """
+        """Return the predicted seconds of a request that arrives now and can be queued."""
         now, tokens = time.monotonic(), demand.tokens
         before = before_last = self.tokens_before(call.client) if self.texts else 0
         wait = self.wait(before, idle=idle)

@@ -66,12 +66,7 @@ def compute(
 
 
 def _run(engine: Engine, slots: Slots, inspect: Inspect | None) -> None:
-    """Set the value of each task.
-
-    Raises:
-        ServiceError: the engine or a reduction failed.
-
-    """
+    """Set the value of each task."""
     tasks = [slot.task for slot in slots]
     try:
         outputs = engine.run(tasks)
@@ -89,12 +84,7 @@ def _run(engine: Engine, slots: Slots, inspect: Inspect | None) -> None:
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:
-    """Raise if outputs have a wrong number, a wrong shape or a value that is not finite.
-
-    Raises:
-        EngineFailed: the message says which.
-
-    """
+    """Raise if outputs have a wrong number, a wrong shape or a value that is not finite."""
     if len(outputs) != len(tasks):
         raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
     for task, output in zip(tasks, outputs, strict=True):

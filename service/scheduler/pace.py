@@ -74,19 +74,16 @@ class Pace:
 
     def predict(self, tokens: int) -> float:
         """Return the predicted seconds of a worker for some tokens, in batches of maximum size."""
+        points, seconds = self._points, 0.0
         full, last = divmod(tokens, self._most)
-        seconds = self._interpolated(last) if last else 0.0
-        return seconds + full * self._interpolated(self._most) if full else seconds
-
-    def _interpolated(self, tokens: int) -> float:
-        points = self._points
-        if not points:
-            return 0.0
-        above = bisect.bisect(points, (tokens, math.inf))
-        if above == 0 or len(points) == 1:
-            return points[0][1]
-        (x0, y0), (x1, y1) = points[above - 1 : above + 1] if above < len(points) else points[-2:]
-        return y0 + (y1 - y0) * (min(tokens, 2 * points[-1][0]) - x0) / (x1 - x0)
+        for batches, size in ((full, self._most), (1, last)) if points else ():
+            if not batches * size:
+                continue
+            within = min(max(size, points[0][0]), 2 * points[-1][0])
+            above = bisect.bisect(points, (within, math.inf), 1, max(1, len(points) - 1))
+            (x0, y0), (x1, y1) = points[above - 1], points[min(above, len(points) - 1)]
+            seconds += batches * (y0 + (y1 - y0) * (within - x0) / (x1 - x0 or 1))
+        return seconds
 
 
 class Margin:

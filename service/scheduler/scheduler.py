@@ -190,7 +190,8 @@ class Scheduler:
             call.estimate.keep(work.tokens)
         with self._lock:
             if not resumed:
-                demand = Demand(len(tasks), work.tokens, admitted=call.kept(work.tokens))
+                admitted = bool(call.estimate or call.pending) and call.kept(work.tokens)
+                demand = Demand(len(tasks), work.tokens, admitted=admitted)
                 idle = self._idle[False] > 0
                 work.predicted_seconds = lane.admit(call, demand, idle=idle)
             self._push(lane, work, maps=maps)

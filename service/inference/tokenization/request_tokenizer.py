@@ -77,10 +77,6 @@ class RequestTokenizer:
         """Return the predicted demand of a request before its tokenisation.
 
         The demand of short inputs is zero, as they are tokenised at once.
-
-        Raises:
-            Unprocessable: too many inputs or characters, or an input is a picture.
-
         """
         sizes = self._sizes(inputs, options, beside)
         size = sum(sizes) + INPUT_CHARACTERS * len(sizes)
@@ -197,12 +193,7 @@ class RequestTokenizer:
         ]
 
     def _sizes(self, inputs: Sequence[Input], options: Options, beside: int) -> Sequence[int]:
-        """Return the number of characters of each input.
-
-        Raises:
-            Unprocessable: an input is a picture, or there are too many inputs or characters.
-
-        """
+        """Return the number of characters of each input; raise if one of them is unfit."""
         kinds = [*map(type, inputs)]
         if Picture in kinds:
             raise Unprocessable(

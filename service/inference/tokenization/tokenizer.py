@@ -227,12 +227,7 @@ class TextTokenizer:
     def all_tokens(
         self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
     ) -> list[TextTokens]:
-        """Return all tokens of each text and its prompt, without truncation.
-
-        Raises:
-            Unprocessable: an unknown prompt.
-
-        """
+        """Return all tokens of each text and its prompt, without truncation."""
         prompt = self._prompt(prompt_name).text
         whole = [prompt + text for text in texts]
         encodings = self._source.whole.encode_batch(whole, add_special_tokens=special_tokens)
@@ -293,10 +288,6 @@ class TextTokenizer:
         """Return the prompt of a name, with the segment of a task if there is one.
 
         An empty name requests no prompt; None requests the task's, or without a task the default.
-
-        Raises:
-            Unprocessable: the checkpoint does not have such a prompt or task, or any.
-
         """
         if task is not None and task not in self._tasks:
             why = "this model has no tasks: leave out `task`; `prompt_name` names a prompt"
@@ -466,12 +457,7 @@ class TextTokenizer:
         return _within(limit, text, name)
 
     def _longest(self, inputs: Sequence[TextInput], options: Options, first: int) -> int:
-        """Return the number of characters of the longest input.
-
-        Raises:
-            InputTooLong: an input has too many, unless it is to be cut or windowed.
-
-        """
+        """Return the number of characters of the longest input; raise if one is too long."""
         most, sizes = self.limits.max_characters, sizes_of(inputs)
         if (longest := max(sizes, default=0)) <= most:
             return longest

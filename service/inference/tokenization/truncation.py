@@ -93,12 +93,7 @@ class Truncator:
     def _settle(
         self, text: str, count: int, name: str, *, special_tokens: bool = False
     ) -> tuple[str, Encoding]:
-        """Return an excerpt with `count` tokens that more of the text cannot change, or the text.
-
-        Raises:
-            InputTooLong: an excerpt of the maximum size has fewer such tokens.
-
-        """
+        """Return an excerpt with `count` tokens that more text cannot change, or the text."""
         size = max(self._characters, count)
         while size < len(text):
             part = text[:size] if self._direction == "right" else text[-size:]
