@@ -62,8 +62,7 @@ from service.inference.encoding import EncodeOptions
 from service.inference.outputs.declared import names_of
 from service.inference.outputs.spans import spans_of
 from service.inference.timings import Timings
-from service.inference.tokenization.cl100k import Cl100k
-from service.inference.tokenization.inputs import Input, Picture, TokenIds, characters
+from service.inference.tokenization.inputs import Cl100k, Input, Picture, TokenIds, characters
 from service.inference.tokenization.text import Offset
 from service.inference.tokenization.tokenizer import Options
 from service.models.served import Modality, ServedModel

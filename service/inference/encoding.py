@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
 
 from model.artifact.manifest import Manifest
 from model.config.precision import Use
 from model.numerics.late_interaction import Role
 from model.numerics.pooling import PoolingModes, PoolingName
 from model.numerics.quantization import FLOAT32, Quantization
-from service.engines.contract import Ablated, Output, Task
+from service.engines.contract import Ablated, Task
 from service.inference.timings import Timings, Warnings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.text import Text
@@ -61,27 +60,14 @@ class PreparedTexts:
         """Name of the engine that computes the texts."""
         return self.scheduler.engine.name
 
-    @overload
-    async def submit(
-        self, lane: LaneName, tasks: Sequence[Task], *, resumed: bool = ...
-    ) -> list[Output]: ...
-    @overload
     async def submit(
         self,
         lane: LaneName,
         tasks: Sequence[Task],
-        reduce: Sequence[Reduce[Value]],
-        *,
-        resumed: bool = ...,
-    ) -> list[Value]: ...
-    async def submit(
-        self,
-        lane: LaneName,
-        tasks: Sequence[Task],
-        reduce: Sequence[Reduce[Any]] = (),
+        reduce: Sequence[Reduce[Value]] = (),
         *,
         resumed: bool = False,
-    ) -> list[Any]:
+    ) -> list[Value]:
         """Compute tasks of the request as `Scheduler.submit` does, and add to its timings."""
         done = await self.scheduler.submit(lane, tasks, self.caller, reduce, resumed=resumed)
         self.timings.add(done)

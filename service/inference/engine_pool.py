@@ -29,24 +29,25 @@ class EnginePool:
         `factories` start each available engine, by name; `inspect` gets the computed batches of the
         model's own engine.
         """
+        self.name = default.name
+        """Name of the model's own engine."""
         self.stand_in: str | None = None
         """Name of the engine that serves in place of the failed own engine; None if none does."""
         self.failure = ""
         """Reason why the own engine no longer serves; empty while it serves."""
         self.limits = limits
         self.observer = observer
-        self.default = Scheduler(default, limits, observer, inspect)
+        self._schedulers = {self.name: Scheduler(default, limits, observer, inspect)}
         self._factories = factories
         self._inspect = inspect
-        self._others: dict[str, Scheduler] = {}
         self._starting: dict[str, asyncio.Task[Scheduler]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
     @property
-    def name(self) -> str:
-        """Name of the model's own engine."""
-        return self.default.engine.name
+    def default(self) -> Scheduler:
+        """Scheduler of the model's own engine."""
+        return self._schedulers[self.name]
 
     async def get(self, name: str | None) -> Scheduler:
         """Return the scheduler of the named engine, by default of the own engine or its stand-in.
@@ -60,12 +61,10 @@ class EnginePool:
 
         """
         name = name or self.stand_in or self.name
-        if name == self.name:
-            if self.failure:
-                raise EngineUnavailable(self.failure, retry_after_seconds=5)
-            return self.default
-        scheduler = self._others.get(name)
-        if scheduler is not None and not scheduler.failure:
+        if name == self.name and self.failure:
+            raise EngineUnavailable(self.failure, retry_after_seconds=5)
+        scheduler = self._schedulers.get(name)
+        if scheduler is not None and (name == self.name or not scheduler.failure):
             return scheduler
         if name not in self._factories:
             raise EngineNotInstalled(f"the {name} engine is not part of this service")
@@ -104,27 +103,24 @@ class EnginePool:
         """
         with self._lock:
             self._closed = True
-        finished = [scheduler.close() for scheduler in (self.default, *self._others.values())]
+        finished = [scheduler.close() for scheduler in self._schedulers.values()]
         return all(finished)
 
     def _start(self, name: str) -> Scheduler:
         """Start an engine, and replace the scheduler of its name. Runs in a thread."""
-        engine, own = self._factories[name](), name == self.name
+        engine = self._factories[name]()
         with self._lock:
             if not self._closed:
-                inspect = self._inspect if own else None
+                inspect = self._inspect if name == self.name else None
                 scheduler = Scheduler(engine, self.limits, self.observer, inspect)
-                if own:
-                    self.default = scheduler
-                else:
-                    self._others[name] = scheduler
+                self._schedulers[name] = scheduler
                 return scheduler
         engine.close()
         raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
 
     async def _start_other(self, name: str) -> Scheduler:
         try:
-            known = name in self._others
+            known = name in self._schedulers
             scheduler = await asyncio.to_thread(self._start, name)
             if known:
                 self.observer.restarted()

@@ -16,7 +16,7 @@ from service.artifacts.repository import FIRST_VERSION, Source
 from service.engines.contract import Engine
 from service.health.readiness import Peers, Readiness
 from service.http.turns import Turns
-from service.inference.tokenization.cl100k import Cl100k
+from service.inference.tokenization.inputs import Cl100k
 from service.models.control import ModelControl, versions
 from service.models.loading import MemoryBudget, ModelLoader
 from service.models.served import ServedModel

@@ -21,7 +21,9 @@ import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Generic
+
+from typing_extensions import TypeVar
 
 from service.engines.contract import BatchCost, Output, Task
 from service.errors import ServiceError
@@ -32,8 +34,8 @@ MAX_PADDING_SHARE = 0.5
 EXACT_CLIENTS = 16
 """Maximum number of other clients whose shares are summed exactly for a prediction."""
 
-Value = TypeVar("Value")
-Value_co = TypeVar("Value_co", covariant=True)
+Value = TypeVar("Value", default=Output)
+Value_co = TypeVar("Value_co", covariant=True, default=Output)
 Reduce = Callable[[Output], Value]
 """Function from a task's output to its value, called in the worker's thread."""
 _place, _tokens = attrgetter("place"), attrgetter("tokens")
@@ -50,7 +52,7 @@ class Work(Generic[Value_co]):
         self,
         tasks: Sequence[Task],
         call: Call,
-        reduce: Sequence[Reduce[Value_co]] | None = None,
+        reduce: Sequence[Reduce[Value_co]] = (),
         wait_seconds: float | None = None,
     ) -> None:
         """Describe at least one task, of which the first begins within `wait_seconds`.

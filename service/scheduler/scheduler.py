@@ -18,9 +18,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import overload
 
-from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
+from service.engines.contract import Engine, MapsTask, Task, TextTask
 from service.errors import (
     DeadlinePassed,
     EngineFailed,
@@ -142,26 +141,12 @@ class Scheduler:
             return replace(call, estimate=estimate)
         return call
 
-    @overload
-    async def submit(
-        self, name: LaneName, tasks: Sequence[Task], call: Call = ..., *, resumed: bool = ...
-    ) -> list[Slot[Output]]: ...
-    @overload
-    async def submit(
-        self,
-        name: LaneName,
-        tasks: Sequence[Task],
-        call: Call,
-        reduce: Sequence[Reduce[Value]],
-        *,
-        resumed: bool = ...,
-    ) -> list[Slot[Value]]: ...
     async def submit(
         self,
         name: LaneName,
         tasks: Sequence[Task],
         call: Call = ANYBODY,
-        reduce: Sequence[Reduce[Value]] | None = None,
+        reduce: Sequence[Reduce[Value]] = (),
         *,
         resumed: bool = False,
     ) -> list[Slot[Value]]:

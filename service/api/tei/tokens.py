@@ -40,7 +40,7 @@ from service.inference.core import Inference
 from service.inference.tasks.task_heads import required_task
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds, characters
-from service.inference.tokenization.pieces import TextTokens
+from service.inference.tokenization.text import TextTokens
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
 PIECE_BYTES = 96

@@ -21,7 +21,6 @@ from model.artifact.sentence import SentenceConfig
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of, sizes_of
-from service.inference.tokenization.pieces import TextTokens
 from service.inference.tokenization.text import (
     NO_PROMPT,
     ArrayText,
@@ -29,6 +28,7 @@ from service.inference.tokenization.text import (
     Prompt,
     Text,
     TextEnds,
+    TextTokens,
     places_of,
 )
 from service.inference.tokenization.truncation import (

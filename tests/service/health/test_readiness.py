@@ -133,7 +133,8 @@ async def test_of_several_models_those_with_a_stand_in_are_named(artifact: Artif
     artifacts = [variant(artifact, name, 8) for name in "ab"]
     async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
         second = state_of(client.app).models.named("b").inference.engines
-        second._others["torch"] = Scheduler(fake_of(artifacts[1]), second.limits, second.observer)
+        fake = Scheduler(fake_of(artifacts[1]), second.limits, second.observer)
+        second._schedulers["torch"] = fake
         await second.retire("its device is lost", "torch")
         ready = (await client.get("/health/ready")).json()
         assert ready == {

@@ -24,9 +24,7 @@ from model.families.registry import parse_config, read_config
 from model.tokenization.piece_tokenizer import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization import cl100k
-from service.inference.tokenization.cl100k import Cl100k
-from service.inference.tokenization.inputs import TokenIds
+from service.inference.tokenization.inputs import Cl100k, TokenIds
 from service.inference.tokenization.tokenizer import (
     FileTokenizer,
     Limits,
@@ -219,7 +217,7 @@ def test_a_vocabulary_that_cannot_be_had_names_the_cache(monkeypatch: pytest.Mon
 def test_without_tiktoken_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.system.distribution.is_installed", lambda _: False)
     with pytest.raises(ValueError, match="--token-ids cl100k needs tiktoken") as refused:
-        cl100k.Cl100k()
+        Cl100k()
     assert install_command("tiktoken") in str(refused.value)
 
 

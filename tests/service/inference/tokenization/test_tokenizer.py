@@ -17,8 +17,7 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.pieces import TextTokens
-from service.inference.tokenization.text import Text
+from service.inference.tokenization.text import Text, TextTokens
 from service.inference.tokenization.tokenizer import FileTokenizer, Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened
 from tests.model.checkpoints import VOCABULARY, write_tokenizer
@@ -134,32 +133,6 @@ def test_characters_of_texts_that_are_not_cut_are_capped(artifact: Artifact) -> 
         with pytest.raises(InputTooLong, match=message):
             one.tokenize([text], options)
         assert len(one.tokenize([text], Options(truncate=True))) == 1
-
-
-@pytest.mark.parametrize(("max_tokens", "side"), [(8, "right"), (9, "left")])
-def test_texts_of_any_length_are_cut_as_transformers_cuts_them(
-    artifact: Artifact,
-    reference: Any,
-    max_tokens: int,
-    side: Any,
-    limit_characters: Callable[[int], None],
-) -> None:
-    limit_characters(2000)
-    texts: list[Input] = [
-        "one river " * 900,
-        "\U0001f469\u200d e\u0301 " * 900,
-        "\u6c34" * 5000,
-        "1,2;3-4" * 900,
-        "water " * 30 + " " * 1700 + "river " * 900,
-        ("water", "one river " * 900),
-        ("one river " * 900, "water " * 30),
-        ("one river " * 90, "one river " * 900),
-        ("the water " * 900, "e\u0301 " * 300),
-    ]
-    options = Options(truncate=True, direction=side)
-    found = tokenizer(artifact, max_tokens, 10).tokenize(texts, options)
-    for text, one in zip(texts, found, strict=True):
-        assert_equal(one, expected(reference, text, max_tokens, side), reference)
 
 
 def test_a_text_that_cannot_be_cut_is_refused(
