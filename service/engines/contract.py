@@ -21,6 +21,7 @@ from model.runtimes.contract import HeadScores, HiddenState
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
+Array: TypeAlias = HiddenState  # an output's array, perhaps on a device
 Task: TypeAlias = "TextTask | MapsTask | DecomposeTask"
 Ablated: TypeAlias = tuple[tuple[int, int], ...]  # (layer, head) of heads whose output is zeroed
 

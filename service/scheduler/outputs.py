@@ -9,11 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from service.engines.contract import DecomposeTask, Engine, MapsTask, Output, Task, TextTask
+from service.engines.contract import (
+    Array,
+    DecomposeTask,
+    Engine,
+    MapsTask,
+    Output,
+    TargetOutput,
+    Task,
+    TextTask,
+)
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 from service.scheduler.queue import Slot
 
@@ -24,14 +33,7 @@ Field = TypeVar("Field")
 Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
 """Function of a batch and its outputs, called in the worker's thread."""
 Slots = Sequence[Slot[object]]
-
-
-class Shaped(Protocol):
-    """Array, or a hidden state on a device, whose values are not checked."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Size of each axis."""
+_LEFT_OUT = "the engine left out what was asked for"
 
 
 def compute(
@@ -104,7 +106,7 @@ def requested(field: Field | None) -> Field:
 
 def _check_text(task: TextTask, output: Output, hidden_size: int) -> None:
     """Check states, pooled vectors, scores, and a decoder's states and log-probabilities."""
-    states, target, decoded = (len(task.input_ids), hidden_size), task.target, output.target
+    states, target = (len(task.input_ids), hidden_size), task.target
     if task.hidden_layers or output.hidden:
         _check_all(output.hidden, len(task.hidden_layers), states)
     if task.map_layers or output.map_states:
@@ -115,15 +117,11 @@ def _check_text(task: TextTask, output: Output, hidden_size: int) -> None:
     if task.scores:
         _check(output.scores, task.scores)
     if target:
-        tokens = len(target.labels)
-        _check_all(
-            decoded.hidden if decoded else None, len(target.hidden_layers), (tokens, hidden_size)
-        )
-        _check_all(
-            decoded.cross if decoded else None, len(target.cross_layers), (tokens, hidden_size)
-        )
+        decoded, tokens = output.target or TargetOutput(), len(target.labels)
+        _check_all(decoded.hidden, len(target.hidden_layers), (tokens, hidden_size))
+        _check_all(decoded.cross, len(target.cross_layers), (tokens, hidden_size))
         if target.logprobs:
-            _check(decoded.logprobs if decoded else None, (tokens,))
+            _check(decoded.logprobs, (tokens,))
 
 
 def _check_maps(task: MapsTask, output: Output) -> None:
@@ -150,17 +148,14 @@ def _check_rows(task: DecomposeTask, output: Output) -> None:
         _check(values, (like.shape[0], *step.parts.shape[:2], like.shape[-1]))
 
 
-_LEFT_OUT = "the engine left out what was asked for"
-
-
-def _check_all(arrays: Sequence[Shaped] | None, count: int, shape: tuple[int, ...]) -> None:
-    if arrays is None or len(arrays) != count:
+def _check_all(arrays: Sequence[Array], count: int, shape: tuple[int, ...]) -> None:
+    if len(arrays) != count:
         raise EngineFailed(_LEFT_OUT)
     for array in arrays:
         _check(array, shape)
 
 
-def _check(array: Shaped | None, shape: tuple[int, ...]) -> None:
+def _check(array: Array | None, shape: tuple[int, ...]) -> None:
     if array is None:
         raise EngineFailed(_LEFT_OUT)
     if array.shape != shape:

@@ -118,13 +118,17 @@ class RequestTokenizer:
         sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
         if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
             return self.at_once(inputs, options, caller)
-        in_arrays, most = _are_large(sizes), self.most_bytes(sizes, options)
+        limit = math.inf if options.windows else self.tokenizer.limit(options)
+        tokens = sum(min(limit, self._most_tokens(size)) for size in sizes)
+        # encodings of large requests would take too much memory
+        kind = ArrayText if sum(sizes) > SLICE_CHARACTERS else Text
+        most = round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
         if reservation:
             reservation.grow(most)
 
         def tokenize(part: Sequence[TextInput], first: int) -> list[Text]:
             texts = self.tokenizer.tokenize(part, options, first)
-            return [text.in_arrays() for text in texts] if in_arrays else texts
+            return texts if kind is Text else [text.in_arrays() for text in texts]
 
         read = self._read_sizes(inputs, sizes, options)
         given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
@@ -159,13 +163,6 @@ class RequestTokenizer:
         """Fail all waiting requests, and wait for the running slices."""
         self._backlog.close()
 
-    def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
-        """Return the maximum bytes of tokenised texts, by their numbers of characters."""
-        limit = math.inf if options.windows else self.tokenizer.limit(options)
-        tokens = sum(min(limit, self._most_tokens(size)) for size in sizes)
-        kind = ArrayText if _are_large(sizes) else Text
-        return round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
-
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
         """Return an upper bound on the number of tokens of the longest input."""
         longest = max(sizes_of(inputs), default=0)
@@ -177,7 +174,7 @@ class RequestTokenizer:
 
     def _read_sizes(
         self, inputs: Sequence[Input], sizes: Sequence[int], options: Options
-    ) -> Sequence[int]:
+    ) -> list[int]:
         """Return the number of characters of each input that are tokenised.
 
         Of a text to truncate, it is the size of its first excerpt; of a pair, all characters up to
@@ -185,7 +182,7 @@ class RequestTokenizer:
         """
         around = self.tokenizer.template_characters
         if not options.truncate:
-            return [around + size for size in sizes] if around else sizes
+            return [around + size for size in sizes]
         most = EXCERPT_CHARACTERS * self.tokenizer.limit(options)
         return [
             around + min(size, most if isinstance(given, str) else MOST_CHARACTERS)
@@ -209,11 +206,6 @@ class RequestTokenizer:
                 "not cut: send it in parts, or set `truncate`"
             )
         return sizes
-
-
-def _are_large(sizes: Sequence[int]) -> bool:
-    """Return whether texts are kept in arrays: encodings would take too much memory."""
-    return sum(sizes) > SLICE_CHARACTERS
 
 
 def _working_bytes(sizes: Sequence[int]) -> list[int]:

@@ -25,7 +25,7 @@ from service.inference.tokenization.request_tokenizer import (
     WORKING_BYTES,
     RequestTokenizer,
 )
-from service.inference.tokenization.text import ArrayText, Text
+from service.inference.tokenization.text import TEXT_BYTES, ArrayText, Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.models.state import state_of
 from service.scheduler.call import ANYBODY, NOTHING, Call
@@ -147,8 +147,8 @@ async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after
     caller = Call(reservation=reservation)
     running = asyncio.create_task(one.tokenize(["a" * 2000] * 3, Options(), caller))
     await until(lambda: steps.slices)
-    most = one.most_bytes([2000] * 3, Options())
-    assert budget.held == most > 3 * 512 * Text.token_bytes
+    most = budget.held
+    assert most == 3 * (TEXT_BYTES + 512 * Text.token_bytes)
     steps.gate.release()
     texts = await running
     assert budget.held == sum(text.nbytes for text in texts) < most / 5
@@ -228,7 +228,7 @@ print(resident() - before, sum(text.nbytes for text in texts))
 
 async def test_what_does_not_fit_into_memory_is_refused_before_it_is_tokenised() -> None:
     steps = Steps()
-    one, most = tokenizing(steps), tokenizing(steps).most_bytes([600] * 9, Options())
+    one, most = tokenizing(steps), 9 * (TEXT_BYTES + 512 * Text.token_bytes)
     alone = Call(reservation=Reservation(ByteBudget(most - 1)))
     with pytest.raises(RequestTooLarge, match=rf"{most} bytes of memory, more than {most - 1} "):
         await one.tokenize(["a" * 600] * 9, Options(), alone)
