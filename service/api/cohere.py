@@ -39,7 +39,7 @@ from service.api.drop_in.forms import (
 from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
 from service.api.native.texts import LenientRequest
 from service.api.wire.media import JSON, Unwritten
-from service.api.wire.pictures import PART_SCHEMA, content_part, picture_at, wrong
+from service.api.wire.pictures import ONE_PART, content_part, picture_at, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
 from service.api.wire.route import (
     CHARACTER_BYTES,
@@ -113,7 +113,6 @@ router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 MAX_TEXTS = 96
 """Maximum number of texts in one request, as at Cohere."""
 InputType = Literal["search_document", "search_query", "classification", "clustering", "image"]
-_CONTENT = {"type": "array", "items": PART_SCHEMA, "minItems": 1, "maxItems": 1}
 
 
 def _inputs(value: object) -> list[Input]:
@@ -151,7 +150,7 @@ class CohereEmbedRequest(LenientRequest):
         list[Input] | None,
         PlainValidator(_inputs),
         WithJsonSchema(
-            {"type": "array", "items": {"type": "object", "properties": {"content": _CONTENT}}}
+            {"type": "array", "items": {"type": "object", "properties": {"content": ONE_PART}}}
         ),
     ] = Field(None, description="In place of `texts`: contents of one text or picture each.")
     input_type: InputType | None = Field(

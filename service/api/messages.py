@@ -9,7 +9,8 @@ from pydantic.json_schema import WithJsonSchema
 
 from service.api.drop_in.embedding import TextsOrIds, check_cut, check_given
 from service.api.native.texts import LenientRequest, nullable
-from service.api.wire.pictures import PART_SCHEMA, content_part, wrong
+from service.api.wire.pictures import ONE_PART, closed_object, content_part, wrong
+from service.api.wire.schemas import any_of
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
@@ -76,20 +77,7 @@ Message = Annotated[
             "type": "array",
             "minItems": 1,
             "maxItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "role": {"const": "user"},
-                    "content": {
-                        "anyOf": [
-                            {"type": "string"},
-                            {"type": "array", "items": PART_SCHEMA, "minItems": 1, "maxItems": 1},
-                        ]
-                    },
-                },
-                "required": ["role", "content"],
-                "additionalProperties": False,
-            },
+            "items": closed_object(role="user", content=any_of(str, ONE_PART)),
         }
     ),
 ]

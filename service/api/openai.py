@@ -123,10 +123,9 @@ def _object(value: dict[str, object], field: str) -> Input:
 
 
 _TEXT: dict[str, Any] = {"type": "string"}
-_IMAGE = {"type": "string", "description": "A picture: base64, a data URL, or an address."}
 _OBJECTS = [
-    closed_object(text={"type": "string", "description": "A text."}),
-    closed_object(image=_IMAGE),
+    closed_object(text=(str, "A text.")),
+    closed_object(image=(str, "A picture: base64, a data URL, or an address.")),
 ]
 EmbeddingInputs = Annotated[
     list[Input],

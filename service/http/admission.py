@@ -145,48 +145,6 @@ def read_names(path: Path) -> dict[bytes, str]:
     return names
 
 
-class KeyFile:
-    """File of keys, which a thread reads again when it has changed.
-
-    The old keys are valid until all new keys are read, and remain valid if the new file is invalid.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stamp = self._stamped()
-        self.names = read_names(path)
-        """Names by the digests of their keys."""
-        if path.stat().st_mode & 0o004:
-            _log.warning("keys file %s can be read by every user of this machine", path)
-        threading.Thread(target=self._watch, name="keys", daemon=True).start()
-
-    def refresh(self) -> None:
-        """Read the file again if it has changed."""
-        stamp = self._stamped()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self.names = read_names(self._path)
-        except ValueError as error:
-            _log.error("%s; the keys from before stay", error)
-        else:
-            _log.info("keys file %s was read again: %d keys", self._path, len(self.names))
-
-    def _stamped(self) -> tuple[int, ...]:
-        """Return inode, size and time of change of the file; empty without a file."""
-        try:
-            status = self._path.stat()
-        except OSError:
-            return ()
-        return status.st_ino, status.st_size, status.st_mtime_ns
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(LOOK_SECONDS)
-            self.refresh()
-
-
 ADMIN = "admin key"
 """Start of the names of keys that may change the served models."""
 PAGE_FOLDER = "/dashboard/"
@@ -195,32 +153,67 @@ MAX_HEADER_BYTES = 4096
 
 
 class ApiKeys:
-    """Valid keys, stored as digests."""
+    """Valid keys, stored as digests; a thread reads a file of keys again when it has changed.
+
+    The old keys are valid until all new keys are read, and remain valid if the new file is invalid.
+    """
 
     def __init__(
-        self, keys: str | None, file: KeyFile | None = None, admin: str | None = None
+        self, keys: str | None, file: Path | None = None, admin: str | None = None
     ) -> None:
         """Store a digest of each key; keys are separated by commas.
 
         They have the names `key 0`, `key 1` and so on, the names in the file, and `admin key 0` and
         so on. Admin keys alone do not make other requests need a key.
         """
-        self._given = {**_named("key", keys), **_named(ADMIN, admin)}
-        self._file = file
         self._needed = keys is not None or file is not None
+        self._given = {**_named("key", keys), **_named(ADMIN, admin)}
+        self.names = self._given
+        """Names by the digests of their keys."""
+        if file:
+            self._stamp = _stamped(file)
+            self.names = read_names(file) | self._given
+            if file.stat().st_mode & 0o004:
+                _log.warning("keys file %s can be read by every user of this machine", file)
+            threading.Thread(target=self._watch, args=[file], name="keys", daemon=True).start()
 
     def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
         """Return the name of a request's key; empty without a key where none is needed."""
         name, authorization = "", headers.get(b"authorization", b"")
         if authorization and len(authorization) <= MAX_HEADER_BYTES:
-            digest = digest_of(_key(authorization))
-            name = self._given.get(digest) or (
-                self._file.names.get(digest, "") if self._file else ""
-            )
+            name = self.names.get(digest_of(_key(authorization)), "")
         if not name and self._needed and scope["path"] not in PROBE_PATHS and not _is_page(scope):
             prompts = b"x-requested-with" not in headers
             raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=prompts)
         return name
+
+    def refresh(self, file: Path) -> None:
+        """Read the file again if it has changed."""
+        stamp = _stamped(file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            names = read_names(file)
+        except ValueError as error:
+            _log.error("%s; the keys from before stay", error)
+        else:
+            self.names = names | self._given
+            _log.info("keys file %s was read again: %d keys", file, len(names))
+
+    def _watch(self, file: Path) -> None:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            self.refresh(file)
+
+
+def _stamped(file: Path) -> tuple[int, ...]:
+    """Return inode, size and time of change of a file; empty without it."""
+    try:
+        status = file.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _named(kind: str, keys: str | None) -> dict[bytes, str]:
@@ -265,8 +258,7 @@ class Admission:
     def of(cls, settings: Settings) -> Admission:
         """Return the checks of settings; errors as of `allowed_hosts` and `read_names`."""
         hosts = allowed_hosts(settings.allowed_hosts, settings.host)
-        file = KeyFile(settings.keys_file) if settings.keys_file else None
-        given = settings.api_keys, file, settings.admin_keys
+        given = settings.api_keys, settings.keys_file, settings.admin_keys
         return cls(hosts, ApiKeys(*given) if any(given) else None, settings.metrics_port)
 
     def admit(self, exchange: Exchange[Any, Any]) -> None:

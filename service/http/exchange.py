@@ -85,8 +85,6 @@ class Bodies:
                 return b"".join(chunks)
 
 
-ErrorReply = Callable[[AnyExchange, Exception], Response | None]
-"""Function that returns the reply of an error; None if the error is unexpected."""
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """Exceptions that end a request without being an error."""
 
@@ -117,7 +115,8 @@ class ExchangeMiddleware:
     requests: ByteBudget
     """Budget of all requests and replies in flight."""
     admission: Admission
-    error_reply: ErrorReply
+    error_reply: Callable[[AnyExchange, Exception], Response | None]
+    """Function that returns the reply of an error; None if the error is unexpected."""
     observers: Sequence[RequestObserver] = ()
     """Observers of every request, also of CORS preflights."""
     cors: CORSMiddleware | None = None
@@ -228,27 +227,18 @@ class Application(FastAPI):
         return self.middleware_stack(scope, receive, send)
 
 
-REQUEST_HEADERS = (
-    *("authorization", "content-type", "accept", "x-request-id", "x-request-timeout-ms"),
-    EXPECT_HEADER,
-)
-"""Headers that pages of other origins may send."""
-RESPONSE_HEADERS = (
-    *("x-request-id", "retry-after", "x-model", FINGERPRINT_HEADER, *HEADERS.values()),
-    *("x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"),
-    *("x-compute-type", "x-compute-time", "x-compute-characters", "x-compute-tokens"),
-)
-"""Headers that pages of other origins may read."""
-
-
 def cors_of(settings: Settings) -> CORSMiddleware | None:
     """Return the answers for pages of other origins; None if the settings allow none."""
     if settings.cors_origins is None:
         return None
+    sent = "authorization", "content-type", "accept", "x-request-id", "x-request-timeout-ms"
+    read = "x-request-id", "retry-after", "x-model", FINGERPRINT_HEADER, *HEADERS.values()
+    times = "x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"
+    costs = "x-compute-type", "x-compute-time", "x-compute-characters", "x-compute-tokens"
     return CORSMiddleware(
         FastAPI(),
         allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
         allow_methods=["GET", "POST"],
-        allow_headers=REQUEST_HEADERS,
-        expose_headers=RESPONSE_HEADERS,
+        allow_headers=(*sent, EXPECT_HEADER),
+        expose_headers=(*read, *times, *costs),
     )

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import ApiExchange, deadline_of
+from service.api.wire.schemas import Schema, any_of, schema
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
@@ -32,25 +33,17 @@ _DATA_URL = re.compile(
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
 
-def closed_object(**properties: object) -> dict[str, object]:
-    """Return the JSON schema of an object with exactly these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
+def closed_object(**members: object) -> Schema:
+    """Return the schema of an object with exactly these members; see `schema`."""
+    return Schema({**schema(members), "additionalProperties": False})
 
 
-_TEXT = {"type": "string"}
-_URL = {"type": "object", "properties": {"url": _TEXT}, "required": ["url"]}
-PART_SCHEMA = {
-    "anyOf": [
-        closed_object(type={"const": "text"}, text=_TEXT),
-        closed_object(type={"const": "image_url"}, image_url=_URL),
-    ]
-}
-"""JSON schema of `content_part`."""
+_PART = any_of(
+    closed_object(type="text", text=str),
+    closed_object(type="image_url", image_url={"url": str}),
+)
+ONE_PART = Schema({"type": "array", "items": _PART, "minItems": 1, "maxItems": 1})
+"""JSON schema of a list of one `content_part`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +85,7 @@ def picture_at(value: object, field: str, *, first_frame: bool = False) -> Given
 def content_part(value: object, field: str) -> Input:
     """Return the text or picture of a part of a message's content, as OpenAI, vLLM and Cohere do.
 
-    Parts are as in `PART_SCHEMA`; `field` is the part's path in the request.
+    Parts are as in `ONE_PART`; `field` is the part's path in the request.
     """
     match value:
         case {"type": "text", "text": str(text), **others} if not others:

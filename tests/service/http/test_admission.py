@@ -25,7 +25,6 @@ from service.http.admission import (
     Admission,
     AllowedHosts,
     ApiKeys,
-    KeyFile,
     allowed_hosts,
     digest_of,
     is_loopback,
@@ -369,45 +368,45 @@ def test_a_line_a_key(path: Path) -> None:
 def test_faults_are_told_by_line_and_never_the_key(path: Path, content: bytes, says: str) -> None:
     path.write_bytes(content)
     with pytest.raises(ValueError, match=says) as refused:
-        KeyFile(path)
+        ApiKeys(None, path)
     assert "s3cret" not in str(refused.value)
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"keys cannot be read: No such file"):
-        KeyFile(tmp_path / "keys")
+        ApiKeys(None, tmp_path / "keys")
 
 
 def test_a_device_is_refused_before_it_is_read(path: Path) -> None:
     with pytest.raises(ValueError, match="keys file /dev/zero is a pipe, device or folder"):
-        KeyFile(Path("/dev/zero"))
+        ApiKeys(None, Path("/dev/zero"))
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(ValueError, match="has 16777217 bytes, and at most 16777216 are read"):
-        KeyFile(path)
+        ApiKeys(None, path)
 
 
 def test_another_file_in_its_place_is_read(path: Path, tmp_path: Path) -> None:
     """Kubernetes changes a mounted secret this way, and editors write files this way."""
-    file = KeyFile(path)
-    file.refresh()
-    assert file.names == KEYS
+    keys = ApiKeys(None, path)
+    keys.refresh(path)
+    assert keys.names == KEYS
     other = tmp_path / "other"
     other.write_text("new:key\n", encoding="utf-8")
     other.replace(path)
-    file.refresh()
-    assert file.names == {digest_of(b"key"): "new"}
+    keys.refresh(path)
+    assert keys.names == {digest_of(b"key"): "new"}
 
 
 def test_a_damaged_file_leaves_the_keys_from_before(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = KeyFile(path)
+    keys = ApiKeys(None, path)
     for content in ("s3cret\n", None):
         path.unlink() if content is None else path.write_text(content, encoding="utf-8")
-        file.refresh()
-        file.refresh()
-        assert file.names == KEYS
+        keys.refresh(path)
+        keys.refresh(path)
+        assert keys.names == KEYS
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert all(line.endswith("; the keys from before stay") for line in said)
@@ -450,16 +449,15 @@ async def test_old_keys_hold_off_the_loop_until_new_ones_are_read(
 ) -> None:
     """A thread reads the file, so that neither requests nor the end of the service wait for it."""
     monkeypatch.setattr("service.http.admission.LOOK_SECONDS", 0.01)
-    file = KeyFile(path)
+    keys = ApiKeys(None, path)
     assert {thread.daemon for thread in threading.enumerate() if thread.name == "keys"} == {True}
-    keys = ApiKeys(None, file)
     write_keys(path, 20_000, "new")
 
     def named(key: bytes) -> str:
         return keys.check({"path": "/health"}, {b"authorization": b"Bearer " + key})
 
-    for _ in itertools.takewhile(lambda _: file.names == KEYS, range(10_000)):
-        assert named(b"0ther!") or file.names != KEYS
+    for _ in itertools.takewhile(lambda _: keys.names == KEYS, range(10_000)):
+        assert named(b"0ther!") or keys.names != KEYS
         await asyncio.sleep(0.001)
     assert (named(b"0ther!"), named(b"new-19999")) == ("", "name-19999")
 
@@ -469,5 +467,5 @@ def test_a_file_that_everybody_reads_is_told(
     path: Path, mode: int, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.chmod(mode)
-    KeyFile(path)
+    ApiKeys(None, path)
     assert ("can be read by every user" in caplog.text) is told
