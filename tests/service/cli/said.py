@@ -1,8 +1,9 @@
-"""Message of a failed command, and causes of failures."""
+"""Message of a failed command, and commands in processes of their own."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -17,18 +18,16 @@ def one_line(capsys: pytest.CaptureFixture[str], command: str) -> str:
     return line
 
 
-def damage(folder: Path, name: str, how: str) -> None:
-    path = folder / name
-    content = path.read_bytes()
-    match how:
-        case "missing":
-            path.unlink()
-        case "empty":
-            path.write_bytes(b"")
-        case "cut short":
-            path.write_bytes(content[: len(content) // 2])
-        case "one bit":
-            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        case "a link":
-            path.rename(folder.parent / name)
-            path.symlink_to(folder.parent / name)
+LIGHT = """
+import sys
+from service.cli import main
+code = main(sys.argv[2:])
+assert not set(sys.argv[1].split()) & sys.modules.keys()
+sys.exit(code)
+"""
+
+
+def run_without(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command, which must not import any of the modules."""
+    command = [sys.executable, "-c", LIGHT, modules, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

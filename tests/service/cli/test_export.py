@@ -25,7 +25,8 @@ from model.families.registry import read_config
 from service.artifacts.opening import open_artifact
 from service.cli import main
 from service.settings import Settings
-from tests.service.cli.said import damage, one_line
+from tests.service.cli.conftest import Exporter
+from tests.service.cli.said import one_line
 
 
 @pytest.mark.parametrize("precision", ["fp8", "INT8", ""])
@@ -73,44 +74,35 @@ def test_an_export_that_fails_its_verification_is_not_served(
 
 
 def test_a_model_is_exported_once_and_then_found(
-    artifact: Artifact,
+    exporter: Exporter,
     small_checkpoint: Path,
-    monkeypatch: pytest.MonkeyPatch,
     served: list[tuple[Settings, Artifact]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    exports: list[Path] = []
-    asked: list[str] = []
-
-    def export(
-        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Artifact:
-        assert device in ("auto", "cpu")  # what serves it verifies it
-        assert (checkpoint, model) == (small_checkpoint, small_checkpoint.name)
-        asked.append(precision)
-        exports.append(out)
-        shutil.copytree(artifact.folder, out)
-        return load_artifact(out)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
     for _ in range(2):
         assert main(["serve", "--model", str(small_checkpoint)]) == 0
     assert main(["export", "--model", str(small_checkpoint)]) == 0
-    assert capsys.readouterr().out == f"{exports[0]}\n"
-    assert len(exports) == 1
-    assert [found.folder for _, found in served] == exports * 2
-    assert exports[0].parent == Path(os.environ["HEADSCOPE_CACHE_FOLDER"]) / "artifacts"
+    (folder,) = exporter.folders
+    assert capsys.readouterr().out == f"{folder}\n"
+    assert [found.folder for _, found in served] == [folder] * 2
+    assert folder.parent == Path(os.environ["HEADSCOPE_CACHE_FOLDER"]) / "artifacts"
 
-    damage(exports[0], TOKENIZER, "one bit")
+    content = (folder / TOKENIZER).read_bytes()
+    (folder / TOKENIZER).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert main(["serve", "--model", str(small_checkpoint)]) == 1
-    assert f"(delete {exports[0]})" in one_line(capsys, "serve")
-    shutil.rmtree(exports[0])
+    assert f"(delete {folder})" in one_line(capsys, "serve")
+    shutil.rmtree(folder)
     open_artifact(Settings(model=str(small_checkpoint)))
-    assert len(exports) == 2
+    assert exporter.folders == [folder] * 2
 
     assert main(["export", "--model", str(small_checkpoint), "--precision", "int8"]) == 0
-    assert len({*exports}) == 2  # another precision is another export
-    assert asked == ["fp32", "fp32", "int8"]
+    assert len({*exporter.folders}) == 2  # another precision is another export
+    assert [precision for _, precision, _ in exporter.asked] == ["fp32", "fp32", "int8"]
+    assert {model for model, _, _ in exporter.asked} == {small_checkpoint.name}
+    assert {device for *_, device in exporter.asked} <= {
+        "auto",
+        "cpu",
+    }  # what serves it verifies it
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
@@ -131,21 +123,13 @@ def test_an_export_that_is_likely_slower_than_fp32_says_so(
 
 
 def test_int8_of_7_and_of_8_bits_are_kept_apart(
-    artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    exporter: Exporter, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exports: list[Path] = []
-
-    def export(checkpoint: Path, out: Path, *_: Any) -> Artifact:
-        exports.append(out)
-        shutil.copytree(artifact.folder, out)
-        return load_artifact(out)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
     settings = Settings(model=str(small_checkpoint), precision="int8")
     for saturates in (True, False, True, False):
         monkeypatch.setattr("model.runtimes.openvino.saturates", lambda answer=saturates: answer)
         open_artifact(settings)
-    assert len(exports) == len({*exports}) == 2
+    assert len(exporter.folders) == len({*exporter.folders}) == 2
 
 
 def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +9,7 @@ import pytest
 
 from service.cli import main
 from tests.hub import COMMIT, NAME, StandIn, running
-
-LIGHT = """
-import sys
-from service.cli import main
-code = main(sys.argv[1:])
-assert not {"torch", "huggingface_hub", "onnxruntime", "transformers"} & sys.modules.keys()
-sys.exit(code)
-"""
+from tests.service.cli.said import run_without
 
 
 @pytest.fixture
@@ -74,12 +65,8 @@ def test_a_fetch_says_what_it_does(hub: StandIn, capsys: pytest.CaptureFixture[s
 def test_a_refusal_loads_nothing_heavy(command: list[str], tmp_path: Path) -> None:
     """PyTorch's import alone takes seconds."""
     (tmp_path / "config.json").write_text('{"model_type": "whisper"}')
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT, *command, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    heavy = "torch huggingface_hub onnxruntime transformers"
+    done = run_without(heavy, *command, str(tmp_path))
     assert done.returncode == 1
     line = f"headscope {command[0]}: {tmp_path} is an audio model, not a text encoder: its"
     assert done.stderr.startswith(line)

@@ -7,7 +7,6 @@ import importlib.metadata
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,15 +22,7 @@ from service.cli import program as program_module
 from service.cli.program import COMMANDS
 from service.settings import Settings
 from service.system.distribution import LIBRARIES
-from tests.service.cli.said import one_line
-
-LIGHT = """
-import sys
-from service.cli import main
-code = main(sys.argv[1:])
-assert not {"torch", "rich", "pydantic", "onnxruntime", "openvino"} & sys.modules.keys()
-sys.exit(code)
-"""
+from tests.service.cli.said import one_line, run_without
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -106,6 +97,7 @@ def test_a_wrong_use_is_two_lines(
         ("export", ["--model", "no/such-model", "--out", "{tmp}/new"], "HF_HUB_OFFLINE forbids"),
         ("export", ["--model", "{small}", "--out", "{artifact}"], "is not an empty folder"),
         ("verify", ["--artifact", "{tmp}"], "is not an artifact"),
+        ("bench", ["--artifact", "{artifact}", "--pairs", "{tmp}/no.csv"], "No such file or dir"),
         ("fetch", ["no/such-model"], "no/such-model, and HF_HUB_OFFLINE forbids"),
     ],
 )
@@ -163,9 +155,8 @@ def test_a_reader_that_leaves_is_no_failure_to_tell(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_versions_and_no_library_are_loaded() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT, "--version"], capture_output=True, text=True, check=True
-    )
+    done = run_without("torch rich pydantic onnxruntime openvino", "--version")
+    assert done.returncode == 0
     ours, python, *others = done.stdout.splitlines()
     assert ours == f"headscope-server {importlib.metadata.version('headscope-server')}"
     assert python == f"python {sys.version.split()[0]} ({sysconfig.get_platform()})"
@@ -220,6 +211,51 @@ def test_every_example_can_be_parsed() -> None:
                 assert isinstance(found.make_context(words[0], words[1:]), click.Context)
 
 
+def test_serve_gets_the_artifact_and_the_settings(
+    artifact: Artifact, served: list[tuple[Settings, Artifact]]
+) -> None:
+    assert main(["serve", "--artifact", str(artifact.folder), "--port", "7"]) == 0
+    ((settings, found),) = served
+    assert (settings.port, found) == (7, artifact)
+
+
+@pytest.mark.parametrize("command", ["serve", "export", "fetch"])
+def test_a_misspelt_variable_is_one_line_too(
+    command: str,
+    served: list[tuple[Settings, Artifact]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_API_KEY", "s3cret")
+    assert main([command]) == 2
+    line = one_line(capsys, command)
+    assert line.endswith("HEADSCOPE_API_KEY is not a setting: did you mean HEADSCOPE_API_KEYS?")
+    assert served == []
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        ("port = 1\nworkers = 2\n", 0, "2 settings, all valid"),
+        ("port = 1\n", 0, "1 setting, all valid"),
+        ("port = 'x'\n", 2, "line 1, column 1: port=x"),
+        ("port = \n", 1, "line 1, column"),
+    ],
+)
+def test_a_file_of_settings_is_checked(
+    content: str, code: int, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "headscope.toml"
+    file.write_text(content)
+    assert main(["config", "check", str(file)]) == code
+    assert says in "".join(capsys.readouterr())
+
+
+def test_an_artifact_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--artifact", "a", "--model", "b"]) == 2
+    assert "--artifact and --model exclude each other" in one_line(capsys, "bench")
+
+
 def no_user(uid: int) -> None:
     raise KeyError(f"getpwuid(): uid not found: {uid}")
 
@@ -247,22 +283,15 @@ def test_an_artifact_needs_no_home(
     assert {path.name for path in Path.cwd().iterdir()} == {"texts.txt", "out.npy"}
 
 
-@pytest.mark.usefixtures("homeless")
+@pytest.mark.usefixtures("homeless", "exporter")
 def test_a_folder_with_a_given_cache_needs_no_home(
-    exported: Callable[..., Artifact],
-    small_checkpoint: Path,
-    served: list[tuple[Settings, Artifact]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    small_checkpoint: Path, served: list[tuple[Settings, Artifact]], tmp_path: Path
 ) -> None:
-    artifact = exported(small_checkpoint, "small")
-    monkeypatch.setattr("service.artifacts.opening._kept", lambda *_: artifact)
     cache = str(tmp_path / "cache")
     assert main(["serve", "--model", str(small_checkpoint), "--cache-folder", cache]) == 0
     assert served[0][0].cache_folder == Path(cache)
 
 
-POOLED = (["export", "--model", "CHECKPOINT", "--pooling", "cls"], "HEADSCOPE_CACHE_FOLDER")
 NEEDS_A_HOME = [
     (["export", "--model", "CHECKPOINT"], "HEADSCOPE_CACHE_FOLDER"),
     (["serve", "--model", "CHECKPOINT"], "--cache-folder"),
@@ -283,7 +312,13 @@ def test_a_cache_needs_one_and_names_its_setting(
     assert [*Path.cwd().iterdir()] == []
 
 
-@pytest.mark.parametrize(("command", "setting"), [*NEEDS_A_HOME[::2], POOLED])
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [
+        *NEEDS_A_HOME[::2],
+        (["export", "--model", "CHECKPOINT", "--pooling", "cls"], "HEADSCOPE_CACHE_FOLDER"),
+    ],
+)
 def test_a_home_that_cannot_be_written_to_names_the_setting(
     command: list[str],
     setting: str,

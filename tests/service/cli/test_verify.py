@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +9,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import Artifact
 from model.artifact.verification import Verdict
 from service.cli import main
+from tests.service.cli.conftest import Exporter
 
 FAILED = Verdict(passed=False, failed="hidden state 1")
 
 
-def test_verify_reports(artifact: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "--artifact", str(artifact.folder)]) == 0
+@pytest.mark.parametrize("device", [[], ["--device", "cpu"]])
+def test_verify_reports(
+    artifact: Artifact, device: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "--artifact", str(artifact.folder), *device]) == 0
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert (
         len(lines) == 3 + 2 + 2 + 1
     )  # hidden states, maps and values of layers, the pooled vector
     assert all(line.endswith("passed") for line in lines)
     assert verdict.startswith("passed: ")
+    assert verdict.endswith("inputs, ONNX against PyTorch, fp32 on CPUExecutionProvider")
 
 
 @pytest.mark.parametrize(
@@ -58,14 +62,6 @@ def test_a_use_that_passed_at_the_export_has_to_pass(
 def without_gpu() -> None:
     if torch.cuda.is_available() or Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
-
-
-def test_verify_says_on_what(artifact: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["verify", "--artifact", str(artifact.folder)]
-    for device in ([], ["--device", "cpu"]):
-        assert main([*command, *device]) == 0
-        verdict = capsys.readouterr().out.splitlines()[-1]
-        assert verdict.endswith("inputs, ONNX against PyTorch, fp32 on CPUExecutionProvider")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
@@ -103,24 +99,17 @@ def test_only_known_devices_are_taken(
 @pytest.mark.slow
 def test_an_export_in_half_precision(
     exported: Callable[..., Artifact],
+    exporter: Exporter,
     tiny_checkpoint: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The command requests half precision; the exporter's tests check the export."""
-    half, asked = exported(tiny_checkpoint, "tiny", "fp16"), []
-
-    def export(_: Path, out: Path, model: str, precision: str, __: object, device: str) -> Artifact:
-        asked.append((model, precision, device))
-        shutil.copytree(half.folder, out)
-        return load_artifact(out)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
+    exporter.artifact = exported(tiny_checkpoint, "tiny", "fp16")
     out = tmp_path / "fp16"
     command = ["export", "--model", str(tiny_checkpoint), "--precision", "fp16", "--device", "cpu"]
     assert main([*command, "--out", str(out)]) == 0
-    assert asked == [("tiny", "fp16", "cpu")]
+    assert exporter.asked == [("tiny", "fp16", "cpu")]
     capsys.readouterr()
     assert main(["verify", "--artifact", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("fp16 on CPUExecutionProvider")
