@@ -55,7 +55,6 @@ def test_pictures_may_stand_beside_texts() -> None:
         items_of(["a", ("b", "c")])
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_the_service_gets_base64_and_gives_the_grid(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +89,6 @@ def test_the_service_gets_base64_and_gives_the_grid(
     assert (text.grid, text.tower, text.texts) == (None, "text", ("some text",))
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_predict_sends_a_batch_of_pictures_and_texts(kind: str) -> None:
     bodies: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Grouping of tokens to words, by hand on a real tokenizer; merged maps, by plain loops."""
+"""Texts of a pair's tokens, by tokenizers themselves; words, by hand; merged maps, by loops."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from headscope import merge, words_of
+from headscope.words import places_of
+from tests.model.tokenizer_folders import CLASSES, write_tokenizer_folder
 
 CASES = {
     "It didn't, of course.": "It didn't , of course .",
@@ -92,3 +94,78 @@ def test_merged_maps_are_sums_over_targets_and_means_over_sources(data, size, se
                 shares = [sum(float(maps[place][q, k]) for k in target) for q in source]
                 expected = sum(shares) / len(shares)
                 assert merged[place][i, j] == pytest.approx(expected, abs=1e-6)
+
+
+TEXTS = ("The cat sat.", "", "  a", "🙂é", "a", "it sat </s> and [SEP] on", "東京 tower")
+PAIRS = list(itertools.product(TEXTS, TEXTS))
+OF_ONE_SEGMENT = {
+    *("RobertaTokenizer", "XLMRobertaTokenizer", "MPNetTokenizer", "CamembertTokenizer"),
+    "T5Tokenizer",
+}
+WITHOUT_SEPARATORS = {
+    "Qwen2Tokenizer",
+    "GemmaTokenizer",
+    "MBartTokenizer",
+    "MBart50Tokenizer",
+    "NllbTokenizer",
+    "LlamaTokenizer",
+}
+
+
+def written(folder: Path, name: str) -> Any:
+    """Return a small tokenizer of a class."""
+    return AutoTokenizer.from_pretrained(write_tokenizer_folder(folder / name, name))
+
+
+def tokenized(tokenizer: Any, pair: tuple[str, str], **options: Any) -> tuple[Any, Any]:
+    """Return the arguments of `places_of`, and each token's text by the tokenizer."""
+    reported = tokenizer(*pair, return_offsets_mapping=True, return_token_type_ids=True, **options)
+    encoding = reported.encodings[0]
+    return (
+        (encoding.tokens, encoding.offsets, reported["token_type_ids"], pair),
+        encoding.sequence_ids,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES.keys() - WITHOUT_SEPARATORS))
+def test_every_token_of_a_text_is_in_its_own(tmp_path, name):
+    """Also for a text that is empty, truncated, or contains separators; and without segments."""
+    made, segments = written(tmp_path, name), set()
+    for pair, options in itertools.product(PAIRS, ({}, {"max_length": 9, "truncation": True})):
+        (tokens, offsets, segment_ids, _), expected = tokenized(made, pair, **options)
+        segments |= {*segment_ids}
+        for ids in (segment_ids, [0] * len(tokens)):
+            found = places_of(tokens, offsets, ids, pair)
+            wrong = [
+                token
+                for token, place, text in zip(tokens, found, expected, strict=True)
+                if text not in (None, place)
+            ]
+            assert not wrong, (pair, options, ids)
+    assert segments == ({0} if name in OF_ONE_SEGMENT else {0, 1})
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_SEPARATORS))
+@pytest.mark.parametrize("pair", [("The cat sat.", "it sat"), ("a cat", "  a cat"), ("🙂é", "a b")])
+def test_without_separators_offsets_tell(tmp_path, name, pair):
+    (tokens, offsets, _, _), expected = tokenized(written(tmp_path, name), pair)
+    found = places_of(tokens, offsets, [0] * len(tokens), pair)
+    assert [place for place, text in zip(found, expected, strict=True) if text is not None] == [
+        text for text in expected if text is not None
+    ]
+
+
+def test_words_of_a_pair_of_robertas(tmp_path):
+    pair = ("The cat", "sat, house")
+    arguments, _ = tokenized(written(tmp_path, "RobertaTokenizer"), pair)
+    found = [(word.text, word.segment) for word in words_of(*arguments) if not word.special]
+    assert found == [("The", 0), ("cat", 0), ("sat", 1), (",", 1), ("house", 1)]
+    second = places_of(*arguments).index(1)
+    assert [token == "</s>" for token in arguments[0][second - 3 : second + 1]] == [
+        *(False, True, True, False)
+    ]
+
+
+def test_one_text_has_no_second():
+    offsets = [(0, 0), (0, 1), (0, 0), (0, 0)]
+    assert places_of(["<s>", "a", "</s>", "</s>"], offsets, [0] * 4, ["a"]) == [0] * 4

@@ -1,20 +1,47 @@
-"""The script of the trained example: what it leaves is a checkpoint that Headscope reads."""
+"""The trained example: pairs of spelled numbers and dates, and the checkpoint that it leaves."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
+import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from examples.spelled_dates.sentences import pairs
+from examples.spelled_dates.sentences import Pair, cardinal, ordinal, pairs
 from examples.spelled_dates.train import train
 from model.checkpoint import load_checkpoint
 from model.decoder.decoder import load_decoder
 from model.numerics.batch import pack
 from model.numerics.comparison import shift_right
 from model.packing import PackedBatch
+
+
+@pytest.mark.parametrize(
+    ("spell", "words"),
+    [
+        (cardinal, {0: "zero", 9: "nine", 13: "thirteen", 20: "twenty", 84: "eighty four"}),
+        (ordinal, {1: "first", 4: "fourth", 12: "twelfth", 20: "twentieth", 23: "twenty third"}),
+    ],
+)
+def test_numbers_and_days_are_spelled(spell, words):
+    assert {number: " ".join(spell(number)) for number in words} == words
+
+
+def test_a_date_is_spelled_day_first():
+    pair = Pair(["paid"])
+    pair.add_number(17)
+    pair.source.append("on")
+    pair.add_date(1984, 3, 23)
+    assert " ".join(pair.source) == "paid 17 on 1984 03 23"
+    assert " ".join(pair.target) == "seventeen twenty third march nineteen eighty four"
+
+
+def test_a_seed_gives_the_same_pairs():
+    some, again = (list(itertools.islice(pairs(7), 50)) for _ in range(2))
+    assert some == again
 
 
 def test_what_it_trains_is_read_as_transformers_reads_it(tmp_path):
