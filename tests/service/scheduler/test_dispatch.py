@@ -37,17 +37,6 @@ from tests.service.scheduler.requests import ask, busy, queued, resume
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_text_alone_starts_at_once() -> None:
-    engine = GatedEngine(concurrency=2)
-    with batching(engine) as (batcher, _):
-        first = ask(batcher, "encode", 5)
-        await until(lambda: engine.batches == [[5]])
-        second = ask(batcher, "encode", 5)
-        await until(lambda: engine.batches == [[5], [5]])
-        engine.let_through()
-        await asyncio.gather(first, second)
-
-
 @pytest.mark.parametrize(
     ("running", "come", "beside"),
     [
@@ -130,26 +119,16 @@ async def test_maps_go_before_whatever_waits_of_any_length_in_order() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
 async def test_never_more_batches_at_once_than_the_engine_takes(concurrency: int) -> None:
-    class Counting(FakeEngine):
-        running = most = 0
-        lock, full = threading.Lock(), threading.Barrier(concurrency, timeout=60)
-
-        def run(self, tasks: Sequence[Task]) -> list[Output]:
-            with self.lock:
-                self.running += 1
-                self.most = max(self.most, self.running)
-            self.full.wait()
-            time.sleep(0.003)
-            with self.lock:
-                self.running -= 1
-            return super().run(tasks)
-
-    engine = Counting(CONFIG, concurrency=concurrency)
+    engine, lanes = GatedEngine(concurrency), list[LaneName](["encode", "attention"])
     with batching(engine, max_batch_tokens=8) as (batcher, _):
-        requests = [batcher.submit("encode", [text(8, seed)]) for seed in range(30)]
-        requests += [batcher.submit("attention", [text(8, seed)]) for seed in range(10)]
+        requests = [ask(batcher, lane, 8) for lane in lanes for _ in range(10)]
+        for begun in range(concurrency, 2 * concurrency):
+            await until(lambda begun=begun: len(engine.batches) == begun)
+            await asyncio.sleep(0.01)
+            assert len(engine.batches) == begun  # at once, and no more
+            engine.let_through(1)
+        engine.let_through()
         await asyncio.gather(*requests)
-    assert engine.most == concurrency
 
 
 async def test_times_are_measured() -> None:
