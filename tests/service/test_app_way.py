@@ -58,6 +58,7 @@ SHARED = [
 ENCODE = {*SHARED, "service/api/native/encode.py"}
 ATTENTION = {
     *SHARED,
+    "model/runtimes/host_graphs.py",
     "service/api/native/attention/maps.py",
     "service/inference/attention/maps.py",
     "service/inference/attention/stream.py",
