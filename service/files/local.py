@@ -19,7 +19,6 @@ import numpy as np
 from model.artifact.manifest import TOKENIZER, Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.late_interaction import ROLES
-from model.numerics.quantization import FLOAT32
 from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.errors import InputTooLong, NoTaskHead, NotExported, Unprocessable
@@ -44,10 +43,8 @@ from service.inference.long_texts import Window, window_tasks, windows_of
 from service.inference.outputs import field
 from service.inference.outputs.chunks import chunks_of
 from service.inference.outputs.declared import OUTPUTS
-from service.inference.outputs.spans import check_pooling
-from service.inference.outputs.vector_types import quantization_of
+from service.inference.outputs.spans import check_pooling, span_arrays
 from service.inference.plan import Plan
-from service.inference.separate_chunks import of_texts
 from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
@@ -376,12 +373,12 @@ class LocalEncoder:
     def _alone(self, texts: Sequence[Prepared]) -> list[field.TextArrays]:
         """Encode each chunk as a text of its own."""
         parts = [part for own in texts for part in own.parts]
-        plan = self._plan.having(outputs=("pooled",), quantization=FLOAT32)
+        plan = self._plan.of_chunks()
         vectors = np.empty((len(parts), plan.features), np.float32)
         for batch in batches_by_length([part.size for part in parts], self._batch_tokens):
             computed = self._vectors(plan, [parts[index] for index in batch])
             vectors[batch] = [own["pooled"] for own in computed]
-        return of_texts([own.text for own in texts], vectors)
+        return span_arrays([own.text for own in texts], vectors)
 
 
 def _plan_of(artifact: Artifact, encoding: Encoding) -> Plan:
@@ -397,15 +394,12 @@ def _plan_of(artifact: Artifact, encoding: Encoding) -> Plan:
         encoding.pooling,
         encoding.dimensions,
         encoding.normalize,
+        vector_type=encoding.vector_type,
+        vector_ranges=encoding.vector_ranges,
         role=encoding.prompt_name if encoding.prompt_name in ROLES else None,
     )
-    last = manifest.config.num_hidden_layers
     try:
-        return Plan(options, manifest, vectors).having(
-            quantization=quantization_of(
-                encoding.vector_type, encoding.vector_ranges, options, vectors, last
-            )
-        )
+        return Plan(options, manifest, vectors)
     except Unprocessable as error:
         raise UsageError(in_flags(error)) from None
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from model.artifact.golden import read_golden
 from model.artifact.manifest import GOLDEN, Artifact, passed_uses, recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
 from model.numerics.comparison import Comparison, Key, keyed, task_key, tolerances_of
 from service.engines.contract import Engine, Floats, MapsTask, Output, Pooling, Task, TextTask
-from service.engines.whole_targets import target_maps, target_tensors, whole_target
+from service.engines.whole_texts import whole_maps, whole_task, whole_tensors
 from service.scheduler.outputs import check_outputs
 
 
@@ -39,15 +37,15 @@ class GoldenCheck:
         outputs, pooled = self._encode(engine), self._pool(engine)
         for number, (text, output) in enumerate(zip(self._texts, outputs, strict=True)):
             expected = keyed(list(text.hidden), text.maps, unit)
-            maps = np.stack(self._attend(engine, output, int(text.segment_ids[0])))
-            computed = keyed(output.hidden, maps, unit)
-            if pooled:
-                computed[Key("pooled")] = pooled[number]
-            if head and text.scores is not None and output.scores is not None:
-                expected[task_key(head)], computed[task_key(head)] = text.scores, output.scores
+            if head and text.scores is not None:
+                expected[task_key(head)] = text.scores
             if text.target:
                 expected |= text.target.keyed()
-                computed |= self._of_target(engine, output)
+            maps = _run(engine, whole_maps(output, self._manifest, int(text.segment_ids[0])))
+            tensors = whole_tensors(output, maps, self._manifest, unit)
+            computed = {key: tensors[key] for key in expected}
+            if pooled:
+                computed[Key("pooled")] = pooled[number]
             comparison.add(expected, computed, tolerances)
         if not exact:
             comparison = comparison.of(passed_uses(self._manifest))
@@ -58,19 +56,8 @@ class GoldenCheck:
             )
 
     def _encode(self, engine: Engine) -> list[Output]:
-        layers = tuple(range(self._manifest.config.num_hidden_layers + 1))
-        head, decoder = self._manifest.task, self._manifest.decoder
         tasks = [
-            TextTask(
-                text.input_ids,
-                text.segment_ids,
-                layers,
-                scores=head.shape(len(text.input_ids)) if head else (),
-                target=whole_target(text.labels, decoder)
-                if decoder and text.labels is not None
-                else None,
-                pixels=text.pixels,
-            )
+            whole_task(self._manifest, text.input_ids, text.segment_ids, text.pixels, text.labels)
             for text in self._texts
         ]
         return _run(engine, tasks)
@@ -87,23 +74,6 @@ class GoldenCheck:
         ]
         vectors = [output.pooled for output in _run(engine, tasks)]
         return self._vectors.units([vector for vector in vectors if vector is not None])
-
-    def _attend(self, engine: Engine, output: Output, segment: int) -> list[Floats]:
-        heads = tuple(range(self._manifest.config.num_attention_heads))
-        *inputs, _ = output.hidden
-        tasks = [
-            MapsTask(states, states, layer, heads, segment=segment)
-            for layer, states in enumerate(inputs)
-        ]
-        outputs = _run(engine, tasks)
-        return [output.maps for output in outputs if output.maps is not None]
-
-    def _of_target(self, engine: Engine, output: Output) -> dict[Key, Floats]:
-        decoder = self._manifest.decoder
-        if decoder is None or output.target is None:
-            return {}
-        maps = _run(engine, target_maps(output, decoder))
-        return target_tensors(output, maps).keyed()
 
 
 def _run(engine: Engine, tasks: list[Task] | list[TextTask] | list[MapsTask]) -> list[Output]:

@@ -26,7 +26,7 @@ from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.outputs.sparse import SparseVector
+from service.inference.outputs.task_head import SparseVector
 
 _ENGLISH = """
 a about above after again against ain all am an and any are aren as at be because been before

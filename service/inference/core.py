@@ -6,9 +6,9 @@ Notation: S tokens of one text, H hidden size, L layers.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,9 @@ from service.inference.attention.stream import AttentionStream, attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.engine_pool import EnginePool
 from service.inference.long_texts import encode_windows
+from service.inference.outputs.chunks import ChunkOptions, check_alone, chunks_of
 from service.inference.outputs.field import TextArrays
+from service.inference.outputs.spans import MOST_SPANS, span_arrays
 from service.inference.plan import Plan
 from service.inference.timings import Timings, Warnings
 from service.inference.tokenization.inputs import Input
@@ -138,7 +140,46 @@ class Inference:
             self.engines.observer.pictures_read(seconds)
         timings = Timings(sum(lengths), began, seconds, warnings=warnings)
         window = (options.max_tokens or self.limits.max_tokens) if options.windows else 0
-        return PreparedTexts(texts, caller, scheduler, timings, inputs, self.require_use, window)
+        return PreparedTexts(
+            texts,
+            caller,
+            scheduler,
+            timings,
+            inputs,
+            self.require_use,
+            window_tokens=window,
+        )
+
+    async def prepare_chunks(
+        self,
+        inputs: Sequence[str],
+        chunk: ChunkOptions,
+        options: Options,
+        caller: Call,
+        engine: str | None,
+    ) -> PreparedTexts:
+        """Cut texts into chunks, and tokenise each chunk as an input of its own.
+
+        Raises:
+            Unprocessable: too many inputs, characters or chunks, no chunk at all, or a chunk is
+                too long for the model.
+            Overloaded: there is not enough memory or time.
+
+        """
+        began, tokenizer = time.monotonic(), self.request_tokenizer
+        texts = await tokenizer.tokenize(inputs, replace(options, windows=True), caller)
+        most = min(MOST_SPANS, tokenizer.limits.max_inputs)
+        chunks = await asyncio.to_thread(chunks_of, inputs, texts, chunk, most)
+        check_alone(texts, chunks, tokenizer.tokenizer.limit(options))
+        parts: list[str] = []
+        for given, text, own in zip(inputs, texts, chunks, strict=True):
+            text.spans = own
+            parts += [given[start:end] for start, end in own.places.tolist()]
+        named = replace(options, naming="chunk {} of all inputs")
+        prepared = await self.prepare(parts, named, caller, "encode", engine)
+        prepared.timings.began = began
+        prepared.timings.tokenization_seconds = time.monotonic() - began
+        return replace(prepared, whole=texts)
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
@@ -158,7 +199,7 @@ class Inference:
         more = Timings(tokens, began, seconds, warnings=warnings)
         for text, target in zip(prepared.texts, tokenized, strict=True):
             text.target = target
-        return dataclasses.replace(prepared, timings=prepared.timings + more)
+        return replace(prepared, timings=prepared.timings + more)
 
     def keep(self, key: Key, plan: tuple[Plan, Options]) -> None:
         """Keep a plan for later requests with equal fields; the oldest ones are dropped."""
@@ -195,6 +236,10 @@ class Inference:
 
         """
         plan = wanted if isinstance(wanted, Plan) else self.plan(wanted)
+        if prepared.whole:
+            found = await self.encode(replace(prepared, whole=()), plan.of_chunks())
+            vectors = np.stack([own["pooled"] for own in found], axis=-2)
+            return await plan.converted(span_arrays(prepared.whole, vectors))
         if windowed := prepared.window_tokens and prepared.windowed:
             arrays: Sequence[TextArrays] = await encode_windows(
                 prepared, plan, self.config.hidden_size
@@ -211,7 +256,7 @@ class Inference:
             arrays = [result.value for result in results]
         if windowed or plan.projects:
             await asyncio.to_thread(plan.complete, arrays)
-        if plan.options.quantization is FLOAT32:
+        if plan.quantization is FLOAT32:
             return arrays
         return await plan.converted(arrays)
 

@@ -12,7 +12,7 @@ from model.artifact.manifest import Manifest
 from model.config.precision import Use
 from model.numerics.late_interaction import Role
 from model.numerics.pooling import PoolingModes, PoolingName
-from model.numerics.quantization import FLOAT32, Quantization
+from model.numerics.quantization import VectorType
 from service.engines.contract import Ablated, Task
 from service.inference.timings import Timings, Warnings
 from service.inference.tokenization.inputs import Input, characters
@@ -35,6 +35,8 @@ class PreparedTexts:
     """Inputs that were tokenised."""
     require_use: Callable[[Use], None] = lambda _: None
     """Function that rejects a use; see `Inference.require_use`."""
+    whole: Sequence[Text] = ()
+    """Whole texts, whose spans are the chunks that `texts` are; empty unless these are alone."""
     window_tokens: int = 0
     """Maximum number of tokens of a window of a long text; 0 if the texts are not windowed."""
 
@@ -93,8 +95,10 @@ class EncodeOptions:
     """Hidden states to return, in the order of the reply."""
     ablated: Ablated = ()
     """Heads whose output is set to zero, as (layer, head)."""
-    quantization: Quantization = FLOAT32
-    """Conversion of pooled vectors to the requested type."""
+    vector_type: VectorType = "float32"
+    """Type of pooled vectors."""
+    vector_ranges: Sequence[Sequence[float]] | None = None
+    """Lowest values, then highest values, of each feature; None are the artifact's."""
     role: Role | None = None
     """Role of the texts in late interaction; None where the model has none."""
 

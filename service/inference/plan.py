@@ -19,7 +19,7 @@ from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions
 from service.inference.outputs.declared import OUTPUTS, names_of
 from service.inference.outputs.field import VECTOR, TextArrays
-from service.inference.outputs.vector_types import convert
+from service.inference.outputs.vector_types import convert, quantization_of
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.outputs import requested
@@ -43,11 +43,13 @@ class Plan:
             Unprocessable: the model lacks an output, or the options do not fit it.
 
         """
-        known = names_of(manifest)
+        self.quantization = quantization_of(options, vectors, manifest.config.num_hidden_layers)
+        """Conversion of pooled vectors to the requested type."""
         for name in options.outputs:
             if not OUTPUTS[name].offered(manifest):
+                known = ", ".join(names_of(manifest))
                 raise Unprocessable(
-                    f"outputs: {manifest.model} has no {name}: its outputs are {', '.join(known)}"
+                    f"outputs: {manifest.model} has no {name}: its outputs are {known}"
                 )
         self.options, self._manifest, self._vectors = options, manifest, vectors
         self.mode = options.pooling or vectors.pooling
@@ -84,7 +86,7 @@ class Plan:
         """D of pooled vectors."""
         self.plain = (
             not self.projects
-            and options.quantization is FLOAT32
+            and self.quantization is FLOAT32
             and (self._pooling is not None and len(self.outputs) == 1)
         )
         """Whether a text has nothing but its vector in float32, pooled by the engine."""
@@ -172,10 +174,9 @@ class Plan:
             Unprocessable: a feature exceeds the type.
 
         """
-        quantization, names = self.options.quantization, self._vector_fields
-        if quantization is FLOAT32 or not names:
+        if self.quantization is FLOAT32 or not self._vector_fields:
             return texts
-        return convert(texts, names, quantization)
+        return convert(texts, self._vector_fields, self.quantization)
 
     async def converted(self, texts: Sequence[TextArrays]) -> Sequence[TextArrays]:
         """Return the arrays after `convert`, in a thread if there are many."""
@@ -187,6 +188,10 @@ class Plan:
     def having(self, **changes: Any) -> Plan:
         """Return the plan of the same model with other options."""
         return Plan(replace(self.options, **changes), self._manifest, self._vectors)
+
+    def of_chunks(self) -> Plan:
+        """Return the plan of float32 vectors of chunks that are encoded alone, as texts."""
+        return self.having(outputs=("pooled",), vector_type="float32", vector_ranges=None)
 
 
 def _rows(array: Floats) -> Floats:

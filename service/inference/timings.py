@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -116,7 +115,7 @@ class Timings:
             max(part.tokenization_seconds for part in parts),
             max(part.queue_seconds for part in parts),
             max(part.inference_seconds for part in parts),
-            functools.reduce(operator.add, (part.warnings for part in parts)),
+            sum((part.warnings for part in parts), NO_WARNINGS),
         )
 
     def add(self, results: Sequence[Slot[object]]) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from model.artifact.manifest import Manifest, recorded_tolerances
 from model.config.encoder import EncoderConfig
-from model.numerics.comparison import Comparison, Key, keyed, task_key
-from service.engines.contract import Floats, MapsTask, TextTask
-from service.engines.whole_targets import target_maps, target_tensors, whole_target
+from model.numerics.comparison import Comparison, Key
+from service.engines.contract import Floats
+from service.engines.whole_texts import whole_maps, whole_task, whole_tensors
 from service.errors import EngineTimeout, Overloaded
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
@@ -18,7 +18,6 @@ from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.call import Call, Demand, retry_after
-from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 
 COPIES = 3
@@ -94,35 +93,13 @@ async def _tensors(
     inference: Inference, scheduler: Scheduler, text: Text, caller: Call
 ) -> Mapping[Key, Floats]:
     """Return all tensors of a text, which is its own target for a decoder."""
-    manifest, decoder = inference.manifest, inference.decoder
-    layers = range(manifest.config.num_hidden_layers)
-    heads = tuple(range(manifest.config.num_attention_heads))
-    target = None
-    if decoder is not None:
+    manifest, labels = inference.manifest, None
+    if decoder := inference.decoder:
         most, words = decoder.layers.max_position_embeddings, decoder.layers.vocab_size
-        target = whole_target(text.input_ids[:most] % words, decoder)
-    head = manifest.task
-    task = TextTask(
-        text.input_ids,
-        text.segment_ids,
-        (*layers, len(layers)),
-        scores=head.shape(text.size) if head else (),
-        target=target,
-        pixels=text.pixels,
-    )
+        labels = text.input_ids[:most] % words
+    task = whole_task(manifest, text.input_ids, text.segment_ids, text.pixels, labels)
     (result,) = await scheduler.submit("attention", [task], caller)
-    hidden = result.value.hidden
-    tasks = [
-        MapsTask(hidden[layer], hidden[layer], layer, heads, segment=text.segment)
-        for layer in layers
-    ]
-    results = await scheduler.submit("attention", tasks, caller, resumed=True)
-    maps = [requested(item.value.maps) for item in results]
-    tensors = keyed(hidden, maps, inference.vectors.unit)
-    if head:
-        tensors = tensors | {task_key(head): requested(result.value.scores)}
-    if decoder is not None:
-        tasks = target_maps(result.value, decoder)
-        results = await scheduler.submit("attention", tasks, caller, resumed=True)
-        tensors |= target_tensors(result.value, [item.value for item in results]).keyed()
-    return tensors
+    tasks = whole_maps(result.value, manifest, text.segment)
+    maps = await scheduler.submit("attention", tasks, caller, resumed=True)
+    unit = inference.vectors.unit
+    return whole_tensors(result.value, [item.value for item in maps], manifest, unit)

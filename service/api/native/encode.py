@@ -54,7 +54,6 @@ from service.inference.encoding import PreparedTexts
 from service.inference.outputs.declared import OUTPUTS
 from service.inference.outputs.field import Field, TextArrays, joined
 from service.inference.plan import Plan
-from service.inference.separate_chunks import SeparateChunks
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
@@ -153,7 +152,7 @@ def encode_safetensors(
     leading = [field for output in first for field in output.fields]
     others = [field for field in plan.fields if field not in leading]
     tensors = joined(leading, arrays) | text_tensors(texts) | joined(others, arrays)
-    if (ranges := plan.options.quantization.ranges) is not None:
+    if (ranges := plan.quantization.ranges) is not None:
         tensors["vector_ranges"] = ranges
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))
@@ -206,7 +205,7 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
     as_base64, texts, several = body.encoding_format == "base64", first.texts, len(runs) > 1
     float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     size = plan.nbytes(texts, float_bytes)
-    if binary and (ranges := plan.options.quantization.ranges) is not None:
+    if binary and (ranges := plan.quantization.ranges) is not None:
         size += ranges.nbytes
     if several:
         texts = in_order(towers, [run.texts for run in runs])
@@ -243,8 +242,6 @@ class _Run:
         self.inference = inference
         self.body = part(body, indices) if self._indices else body
         self.plan, self._tokenizing = self.body.planned(inference)
-        self._chunks: SeparateChunks | None = None
-        """Chunks of the texts, if each is encoded alone."""
         self.prepared: PreparedTexts
         self.texts: Sequence[Text] = ()
 
@@ -256,9 +253,9 @@ class _Run:
             body = self.body.model_copy(update={"inputs": inputs})
             tokenizing = replace(tokenizing, places=self._indices)
         if body.chunk and (alone := body.alone):
-            asked = inference, body.texts, tokenizing, alone, caller, body.backend
-            self._chunks = chunks = await SeparateChunks.prepare(*asked)
-            self.prepared, self.texts = chunks.prepared, chunks.texts
+            asked = body.texts, alone, tokenizing, caller, body.backend
+            self.prepared = await inference.prepare_chunks(*asked)
+            self.texts = self.prepared.whole
             return
         self.prepared = prepared = await inference.prepare(
             body.inputs, tokenizing, caller, "encode", body.backend
@@ -269,6 +266,4 @@ class _Run:
 
     async def encode(self) -> Sequence[TextArrays]:
         """Return the arrays of each input; errors as for `Inference.encode`."""
-        if self._chunks:
-            return await self._chunks.encode(self.inference, self.plan)
         return await self.inference.encode(self.prepared, self.plan)

@@ -28,7 +28,6 @@ from service.inference.encoding import EncodeOptions
 from service.inference.outputs.chunks import ChunkKind, ChunkOptions, chunks_of
 from service.inference.outputs.declared import NAMED
 from service.inference.outputs.spans import MOST_SPANS, check_pooling, spans_of
-from service.inference.outputs.vector_types import quantization_of
 from service.inference.plan import Plan
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import Offset, Text
@@ -307,7 +306,7 @@ def encode_options(
             f"vector_type {request.vector_type} is a type of pooled vectors: add `pooled` to "
             "`outputs`"
         )
-    options = EncodeOptions(
+    return EncodeOptions(
         (*outputs, *implied),
         layer=request.layer,
         pooling=request.pooling,
@@ -315,9 +314,7 @@ def encode_options(
         normalize=request.normalize,
         layers=() if layers is None else selected_indices("layers", layers, states, ""),
         ablated=ablated_heads(request.ablate, "encoder", config, ""),
+        vector_type=request.vector_type,
+        vector_ranges=request.vector_ranges,
         role=request.prompt_name if request.prompt_name in ROLES else None,
     )
-    quantization = quantization_of(
-        request.vector_type, request.vector_ranges, options, vectors, states - 1
-    )
-    return replace(options, quantization=quantization)

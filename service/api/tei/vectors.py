@@ -33,7 +33,7 @@ from service.api.wire.schemas import named
 from service.inference.bm42 import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
-from service.inference.outputs.sparse import WEIGHT_BYTES, SparseVector
+from service.inference.outputs.task_head import WEIGHT_BYTES, SparseVector
 from service.inference.tasks.task_heads import required_task
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Options

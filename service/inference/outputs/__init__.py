@@ -1,1 +1,1 @@
-"""Outputs of texts, each declared in one file; `declared.OUTPUTS` lists them."""
+"""Outputs of texts, each a subclass of `Output`; `declared.OUTPUTS` lists them."""

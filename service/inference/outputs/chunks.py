@@ -64,6 +64,21 @@ def chunks_of(
     return chunks
 
 
+def check_alone(texts: Sequence[Text], chunks: Sequence[TextSpans], limit: int) -> None:
+    """Raise unless there are chunks that all fit the model as texts of their own."""
+    if not any(len(own.ranges) for own in chunks):
+        raise Unprocessable("chunk: no input has a token: send texts")
+    for index, (text, own) in enumerate(zip(texts, chunks, strict=True)):
+        around = sum(text.special_tokens_mask)
+        longest = max((own.ranges[:, 1] - own.ranges[:, 0]).tolist(), default=0)
+        if longest + around > limit:
+            raise Unprocessable(
+                f"chunk: inputs[{index}] has a chunk of {longest} tokens, which with {around} "
+                f"special and prompt tokens exceed the model's {limit}: set `size` to at most "
+                f"{limit - around}, or `late` to true"
+            )
+
+
 def _check(count: int, most: int) -> None:
     """Raise if a lower bound of the number of chunks is too large."""
     if count > most:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from model.artifact.manifest import Manifest
-from service.inference.outputs.multivector import MultivectorOutput
 from service.inference.outputs.output import Output
-from service.inference.outputs.pooled import PooledOutput
 from service.inference.outputs.spans import SpansOutput
-from service.inference.outputs.sparse import SparseOutput
-from service.inference.outputs.tokens import TokensOutput
-from service.inference.outputs.windows import WindowsOutput
+from service.inference.outputs.task_head import MultivectorOutput, SparseOutput
+from service.inference.outputs.vectors import PooledOutput, TokensOutput, WindowsOutput
 
 OUTPUTS: Mapping[str, type[Output]] = {
     kind.name: kind

@@ -16,6 +16,7 @@ import numpy as np
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.pooling import PoolingModes, modes_of, pool
+from service.engines.contract import Floats
 from service.engines.contract import Output as Computed
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions
@@ -130,6 +131,15 @@ def _check_cut(
                 f"spans[{index}][{place}] is [{start}, {end}), and inputs[{index}] was cut to "
                 f"[{begin}, {stop}): send spans in it, or a shorter text"
             )
+
+
+def span_arrays(texts: Sequence[Text], vectors: Floats) -> list[TextArrays]:
+    """Return the arrays of each text from the vectors of all spans, text by text, `[…, n, D]`."""
+    spans = [requested(text.spans) for text in texts]
+    parts = np.split(vectors, np.cumsum([len(own.ranges) for own in spans])[:-1], axis=-2)
+    return [
+        {"spans": own.places, "span_vectors": part} for own, part in zip(spans, parts, strict=True)
+    ]
 
 
 def check_pooling(pooling: PoolingModes) -> None:

@@ -10,30 +10,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.artifact.vectors import TextVectors
-from model.numerics.quantization import FLOAT32, WITH_RANGES, Quantization, VectorType
+from model.numerics.quantization import FLOAT32, WITH_RANGES, Quantization
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions
 from service.inference.outputs.field import TextArrays
 
-Ranges = Sequence[Sequence[float]]
-"""Lowest values, then highest values, of D features each."""
 
-
-def quantization_of(
-    vector_type: VectorType,
-    given: Ranges | None,
-    options: EncodeOptions,
-    vectors: TextVectors,
-    last_layer: int,
-) -> Quantization:
-    """Return the conversion of the pooled vectors that a request asks for.
+def quantization_of(options: EncodeOptions, vectors: TextVectors, last_layer: int) -> Quantization:
+    """Return the conversion of the pooled vectors to the requested type.
 
     Raises:
         Unprocessable: the ranges are invalid, or do not apply to the type; or the artifact has no
             ranges of such vectors.
 
     """
+    vector_type, given = options.vector_type, options.vector_ranges
     if vector_type not in WITH_RANGES:
         if given is not None:
             raise Unprocessable(
@@ -42,7 +34,9 @@ def quantization_of(
             )
         return FLOAT32 if vector_type == "float32" else Quantization(vector_type)
     if given is not None:
-        return Quantization(vector_type, _checked(given, options, vectors))
+        return Quantization(
+            vector_type, _checked(given, vectors.kept(options.pooling, options.dimensions))
+        )
     if not options.own_vectors(vectors.pooling, last_layer):
         raise Unprocessable(
             f"vector_type {vector_type}: the artifact records ranges of the last hidden state by "
@@ -57,9 +51,8 @@ def quantization_of(
     return Quantization(vector_type, ranges)
 
 
-def _checked(given: Ranges, options: EncodeOptions, vectors: TextVectors) -> Floats:
+def _checked(given: Sequence[Sequence[float]], features: int) -> Floats:
     """Return given ranges as `[2, D]`."""
-    features = vectors.kept(options.pooling, options.dimensions)
     if sizes := [len(side) for side in given if len(side) != features]:
         raise Unprocessable(
             f"vector_ranges: a list has {sizes[0]} numbers, where the vectors have {features} "

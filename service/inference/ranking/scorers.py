@@ -27,9 +27,13 @@ from service.inference.encoding import PreparedTexts
 from service.inference.explanation.occlusion import cosine
 from service.inference.explanation.tower import Embedder
 from service.inference.outputs.field import TextArrays
-from service.inference.outputs.multivector import token_vectors
-from service.inference.outputs.sparse import SparseVector, sparse_product, sparse_vector
-from service.inference.outputs.task_head import add_expansion
+from service.inference.outputs.task_head import (
+    SparseVector,
+    add_expansion,
+    sparse_product,
+    sparse_vector,
+    token_vectors,
+)
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested

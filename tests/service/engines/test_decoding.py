@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
 from model.config.decoder import DecoderConfig
+from model.numerics.comparison import Key
 from model.runtimes.registry import load_runtime
 from service.engines.contract import Engine, Output, Pooling, Target, TargetOutput, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.engines.runtime import RuntimeEngine
-from service.engines.whole_targets import target_maps, target_tensors, whole_target
+from service.engines.whole_texts import target_tensors, whole_maps, whole_task, whole_tensors
 from service.errors import EngineFailed
-from service.scheduler.outputs import check_outputs
+from service.scheduler.outputs import check_outputs, requested
 from tests.model.encoder_decoders import PAIRS, assert_equal, pairs, transformers_says
 from tests.service.harness import CONFIG, text
 
@@ -58,17 +61,17 @@ def test_everything_is_transformers(
     engine: Engine, bart_artifact: Artifact, encoder_decoders: Callable[[str], Path]
 ) -> None:
     """The batch also holds texts without a target."""
-    decoder = bart_artifact.manifest.decoder
-    assert decoder is not None
+    manifest = bart_artifact.manifest
     whole = [
-        replace(task, target=whole_target(labels, decoder))
-        for task, (_, labels) in zip(tasks(), pairs(PAIRS), strict=True)
+        whole_task(manifest, ids, np.zeros_like(ids), None, labels) for ids, labels in pairs(PAIRS)
     ]
     plain = [replace(task, target=None, pooling=Pooling(1, "mean")) for task in whole]
     outputs = answered(engine, [each for both in zip(plain, whole, strict=True) for each in both])
     assert all(output.target is None for output in outputs[::2])
     for pair, output in zip(pairs(PAIRS), outputs[1::2], strict=True):
-        found = target_tensors(output, engine.run(target_maps(output, decoder)))
+        of_decoder = [task for task in whole_maps(output, manifest, 0) if task.kind != "encoder"]
+        maps = [requested(each.maps) for each in engine.run(of_decoder)]
+        found = target_tensors(of_target(output), maps)
         assert_equal(found, transformers_says(encoder_decoders("bart"), *pair))
 
 
@@ -135,21 +138,30 @@ def test_an_encoder_alone_has_no_targets(onnx_engine: OnnxEngine) -> None:
         onnx_engine.run([asked])
 
 
-def test_a_whole_target_has_every_tensor() -> None:
+def test_a_whole_text_has_every_tensor() -> None:
     engine, decoder = FakeEngine(CONFIG), DecoderConfig(layers=CONFIG, start_token_id=0)
+    manifest: Any = SimpleNamespace(config=CONFIG, decoder=decoder, task=None)
     ids, h = np.arange(5), CONFIG.hidden_size
-    task = TextTask(ids, ids, (2,), target=whole_target(np.arange(3), decoder))
-    (output,) = engine.run([task])
-    maps = target_maps(output, decoder)
-    assert [(each.kind, each.layer) for each in maps] == [
-        *(("decoder", 0), ("decoder", 1), ("cross", 0), ("cross", 1)),
+    (output,) = engine.run([whole_task(manifest, ids, ids, None, np.arange(3))])
+    tasks = whole_maps(output, manifest, segment=1)
+    assert [(each.kind, each.layer, each.segment) for each in tasks] == [
+        *(("encoder", 0, 1), ("encoder", 1, 1)),
+        *(("decoder", 0, 0), ("decoder", 1, 0), ("cross", 0, 0), ("cross", 1, 0)),
     ]
-    found = target_tensors(output, engine.run(maps))
-    assert (found.hidden.shape, found.cross_queries.shape) == ((3, 3, h), (2, 3, h))
-    assert (found.maps.shape, found.cross_maps.shape) == ((2, 2, 3, 3), (2, 2, 3, 5))
-    np.testing.assert_array_equal(found.cross_maps[1], engine.expected(maps[3]).maps)
-
-
-def test_what_is_missing_is_told() -> None:
+    maps = engine.run(tasks)
+    found = whole_tensors(output, maps, manifest, lambda states: states[0])
+    shapes = {key: tensor.shape for key, tensor in found.items()}
+    assert shapes == {
+        **{Key("hidden", layer): (5, h) for layer in range(3)},
+        **{Key("attention", layer, head): (5, 5) for layer in (0, 1) for head in (0, 1)},
+        Key("pooled"): (h,),
+        **{Key("decoder_hidden", layer): (3, h) for layer in range(3)},
+        **{Key("cross_queries", layer): (3, h) for layer in (0, 1)},
+        **{Key("decoder_attention", layer, head): (3, 3) for layer in (0, 1) for head in (0, 1)},
+        **{Key("cross_attention", layer, head): (3, 5) for layer in (0, 1) for head in (0, 1)},
+        Key("logprobs"): (3,),
+    }
+    cross = requested(engine.expected(tasks[5]).maps)
+    np.testing.assert_array_equal(found[Key("cross_attention", 1, 1)], cross[1])
     with pytest.raises(ValueError, match="not computed whole"):
-        target_tensors(Output(), [])
+        whole_tensors(output, maps[:-1], manifest, lambda states: states[0])

@@ -15,7 +15,6 @@ from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import CALIBRATION, TextVectors
 from model.numerics.late_interaction import LateInteraction
-from model.numerics.quantization import Quantization
 from model.numerics.task_head import TaskConfig
 from service.api.native.attention import scores
 from service.engines.contract import Output
@@ -23,7 +22,7 @@ from service.engines.fake import FakeEngine
 from service.errors import ReplyTooLarge, Unprocessable
 from service.inference.encoding import EncodeOptions
 from service.inference.outputs.declared import names_of
-from service.inference.outputs.multivector import token_vectors
+from service.inference.outputs.task_head import token_vectors
 from service.inference.outputs.vector_types import quantization_of
 from service.inference.plan import Plan
 from service.inference.tokenization.text import TextSpans, places_of
@@ -128,13 +127,15 @@ def options(**fields: Any) -> EncodeOptions:
 
 
 def test_ranges_are_the_requests_or_the_artifacts() -> None:
-    given = quantization_of("int8", [[0.0, 0.0], [1.0, 1.0]], options(dimensions=2), STATIC, 2)
+    ranges = [[0.0, 0.0], [1.0, 1.0]]
+    asked = options(dimensions=2, vector_type="int8", vector_ranges=ranges)
+    given = quantization_of(asked, STATIC, 2)
     assert given.ranges is not None
-    assert given.ranges.tolist() == [[0, 0], [1, 1]]
-    recorded = quantization_of("uint8", None, options(), VECTORS, 2)
+    assert given.ranges.tolist() == ranges
+    recorded = quantization_of(options(vector_type="uint8"), VECTORS, 2)
     assert recorded.ranges is not None
     assert recorded.ranges.tolist() == RANGES
-    assert quantization_of("binary", None, options(layer=0), STATIC, 2).ranges is None
+    assert quantization_of(options(layer=0, vector_type="binary"), STATIC, 2).ranges is None
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,9 @@ def test_ranges_are_the_requests_or_the_artifacts() -> None:
 def test_what_does_not_fit_is_refused(
     vector_type: Any, ranges: Any, fields: dict[str, Any], vectors: TextVectors, problem: str
 ) -> None:
+    asked = options(vector_type=vector_type, vector_ranges=ranges, **fields)
     with pytest.raises(Unprocessable, match=problem):
-        quantization_of(vector_type, ranges, options(**fields), vectors, 2)
+        quantization_of(asked, vectors, 2)
 
 
 @pytest.mark.anyio
@@ -167,7 +169,7 @@ async def test_vectors_are_converted_in_their_order(
 
     async def converted(name: Any) -> list[Any]:
         texts: list[Any] = [{"pooled": row, "span_vectors": np.stack([row, -row])} for row in rows]
-        return [*await plan("pooled", "spans", quantization=Quantization(name)).converted(texts)]
+        return [*await plan("pooled", "spans", vector_type=name).converted(texts)]
 
     found = await converted("ubinary")
     assert [own["pooled"].tolist() for own in found] == [[0b10100000], [0b01100000]]

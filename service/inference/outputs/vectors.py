@@ -1,8 +1,13 @@
-"""`pooled`: a vector of each text."""
+"""`tokens`, `pooled` and `windows`: hidden states of a text, and a vector of it.
+
+Notation: S tokens of one text, H hidden size, D features of a vector.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
@@ -12,6 +17,28 @@ from service.inference.encoding import EncodeOptions
 from service.inference.outputs.field import VECTOR, Field, TextArrays
 from service.inference.outputs.output import Output
 from service.inference.tokenization.text import Text
+
+
+class TokensOutput(Output):
+    """Hidden states `[S, H]`."""
+
+    name = "tokens"
+    fields = (
+        Field(
+            "embeddings",
+            "float32",
+            ("S", "H"),
+            "`[S][H]`, or `[layers][S][H]`.",
+            ragged=True,
+            layered=True,
+        ),
+    )
+    needs_states = True
+
+    def reduce(self, text: Text, computed: Computed) -> TextArrays:
+        """Return the requested states."""
+        del text
+        return {"embeddings": self.of_states(computed.hidden)}
 
 
 class PooledOutput(Output):
@@ -52,3 +79,17 @@ class PooledOutput(Output):
             for state in computed.hidden
         ]
         return {"pooled": self.of_states(states)}
+
+
+class WindowsOutput(Output):
+    """Number of windows in which a text was encoded, of a request that allows them."""
+
+    name = "windows"
+    implied = True
+    fields = (Field("windows", "int32", (), "With `overflow` `windows`: their number.", fact=True),)
+    use = None
+
+    def reduce(self, text: Text, computed: Computed) -> TextArrays:
+        """Return the number of windows of a text."""
+        del computed
+        return {"windows": np.array(text.windows, np.int32)}
