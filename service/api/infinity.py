@@ -215,7 +215,7 @@ async def classify(body: ClassifyRequest, exchange: ApiExchange) -> Response:
     task = body.check_model(model.inference)
     prepared = await model.inference.prepare(body.input, _CUT, caller, "encode")
     reserve(exchange, label_bytes(len(body.input), task.labels))
-    logits = await task_scores(prepared, task)
+    logits = await task_scores(model.inference, prepared, task)
 
     def content() -> object:
         data = [predictions(row, task.labels, probabilities(row)) for row in logits]

@@ -197,7 +197,7 @@ async def _arrays(
     """
     head = inference.manifest.task
     if head is not None and plan is None:
-        outputs = await task_scores(prepared, head)
+        outputs = await task_scores(inference, prepared, head)
         if activation is False or head.kind == "late_interaction":
             return outputs
         return await asyncio.to_thread(lambda: [probabilities(output) for output in outputs])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from model.artifact.manifest import FLOAT_WEIGHTS, GOLDEN, Artifact, Manifest
 from model.runtimes.contract import LOGITS
-from service.engines.torch import IDLE_SECONDS
+from service.engines.process import IDLE_SECONDS
 from service.settings import Settings
 
 MEBIBYTE = 2**20

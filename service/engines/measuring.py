@@ -51,9 +51,11 @@ def measured_batches(
             lengths = _lengths(min(size, batch_tokens), min(longest, longest_text))
             if measured and sum(lengths) <= measured[-1][0]:
                 continue
-            if measured and (seconds := _expected(measured, sum(lengths))) > most:
-                measured.append((sum(lengths), seconds))
-                continue
+            if measured:
+                tokens, took = measured[-1]
+                if (seconds := took * sum(lengths) / tokens) > most:
+                    measured.append((sum(lengths), seconds))
+                    continue
             tasks = tasks_of(lengths)
             seconds = min(_slowest(engine, tasks, threads) for _ in range(ROUNDS))
             measured.append((sum(task.tokens for task in tasks), seconds))
@@ -107,12 +109,6 @@ def maps_of(config: EncoderConfig) -> TasksOf:
 def _lengths(tokens: int, longest: int) -> list[int]:
     """Return lengths of texts that have about `tokens` tokens in total."""
     return [longest] * (tokens // longest) or [tokens]
-
-
-def _expected(measured: Sequence[tuple[int, float]], tokens: int) -> float:
-    """Return the seconds of a batch of some tokens at the rate of the largest measured one."""
-    most, seconds = measured[-1]
-    return seconds * tokens / most
 
 
 def _slowest(engine: Engine, tasks: Sequence[Task], threads: ThreadPoolExecutor) -> float:

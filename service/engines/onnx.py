@@ -7,7 +7,6 @@ import os
 from model.artifact.manifest import Artifact
 from model.runtimes.contract import Device, Resources
 from model.runtimes.registry import RUNTIMES, load_runtime
-from service.engines.process import START_TIMEOUT_SECONDS, EngineProcess, ProcessEngine, Source
 from service.engines.runtime import RuntimeEngine
 from service.system.distribution import require
 
@@ -15,8 +14,6 @@ CUDA = "CUDAExecutionProvider"
 CUDA_CALLS = 2
 """Concurrent calls: one computes while the other prepares its input or copies its output."""
 CUDA_BATCH_TOKENS = 16384
-PATIENCE = 0.9
-"""Share of a batch's time limit after which its device is lost, before the whole engine is."""
 
 
 class OnnxEngine(RuntimeEngine):
@@ -34,12 +31,7 @@ class OnnxEngine(RuntimeEngine):
         """Load the graphs of a checked artifact; "auto" uses CUDA if there is a device.
 
         Without `threads`, there are as many calls as usable cores, or `CUDA_CALLS`. The limit of
-        memory is of each graph.
-
-        Raises:
-            ModelError: the graphs cannot be loaded, or there is no such device.
-            ValueError: the runtime is not installed; the message says how to install it.
-
+        memory is of each graph. A runtime that is not installed is a ValueError.
         """
         libraries = RUNTIMES[artifact.manifest.runtime].libraries
         require(f"computing {artifact.folder}", *libraries)
@@ -51,26 +43,3 @@ class OnnxEngine(RuntimeEngine):
         if self.provider == CUDA:
             self.concurrency = threads or CUDA_CALLS
             self.batch_tokens = CUDA_BATCH_TOKENS
-
-
-class DeviceEngine(ProcessEngine):
-    """Engine on ONNX Runtime on one device, in a process of its own."""
-
-    def __init__(self, artifact: Artifact, timeout_seconds: float, resources: Resources) -> None:
-        """Load the graphs.
-
-        Raises:
-            EngineUnavailable: the graphs cannot be loaded, or there is no such device.
-
-        """
-        source = Source(str(artifact.folder), "onnx", resources)
-        process = EngineProcess(f"device {resources.device_id}", resources.threads)
-        super().__init__(process, source, PATIENCE * timeout_seconds)
-
-    def warm_up(self, batch_tokens: int, longest: int) -> None:
-        """Run the runtime's own warm-up."""
-        self._ask("warm_up", batch_tokens, longest, seconds=START_TIMEOUT_SECONDS)
-
-    def release_memory(self) -> None:
-        """Release the runtime's memory, while the device is alive."""
-        self._ask("release_memory")

@@ -1,5 +1,7 @@
 """Engines in a child process, whose libraries and devices can fail without the service.
 
+PyTorch computes in one process for all models, so that the service never imports torch.
+
 Messages go over a socket pair. A message is a pickle without its arrays, which follow in one piece:
 many small arrays are slow to pickle, and large arrays are sent from where they are and received
 into their final place.
@@ -8,8 +10,10 @@ into their final place.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import logging
+import os
 import pickle
 import queue
 import socket
@@ -25,11 +29,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model.artifact.manifest import Artifact
 from model.errors import DeviceLostError
+from model.runtimes.capabilities import lacking_weights
 from model.runtimes.contract import Resources
 from service.engines.contract import Engine, Output, Task
 from service.engines.runtime import OUT_OF_MEMORY, out_of_memory
-from service.errors import EngineFailed, EngineTimeout, EngineUnavailable
+from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.system import logs, resources
 
 Array = NDArray[Any]
@@ -62,13 +68,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def send(connection: socket.socket, message: object) -> None:
-    """Send a message.
-
-    Raises:
-        TimeoutError: the other end does not read.
-        OSError: the other end is closed.
-
-    """
+    """Send a message; `TimeoutError` if the other end does not read, `OSError` if it is closed."""
     body = io.BytesIO()
     pickler = _Pickler(body)
     pickler.dump(message)
@@ -277,12 +277,7 @@ class ProcessEngine(Engine):
     """Engine of a child process."""
 
     def __init__(self, process: EngineProcess, source: Source, timeout_seconds: float) -> None:
-        """Wait until the process has loaded the engine.
-
-        Raises:
-            EngineUnavailable: the process ended, or cannot load the engine.
-
-        """
+        """Wait until the process has loaded the engine."""
         self.name = source.engine
         self._process, self._source = process, source
         self._timeout_seconds = timeout_seconds
@@ -323,3 +318,102 @@ class ProcessEngine(Engine):
     def close(self) -> None:
         """End the process."""
         self._process.close()
+
+
+PATIENCE = 0.9
+"""Share of a batch's time limit after which its device is lost, before the whole engine is."""
+
+
+class DeviceEngine(ProcessEngine):
+    """Engine on ONNX Runtime on one device, in a process of its own."""
+
+    def __init__(self, artifact: Artifact, timeout_seconds: float, resources: Resources) -> None:
+        """Load the graphs; raise `EngineUnavailable` if they or the device cannot be used."""
+        source = Source(str(artifact.folder), "onnx", resources)
+        process = EngineProcess(f"device {resources.device_id}", resources.threads)
+        super().__init__(process, source, PATIENCE * timeout_seconds)
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """Run the runtime's own warm-up."""
+        self._ask("warm_up", batch_tokens, longest, seconds=START_TIMEOUT_SECONDS)
+
+    def release_memory(self) -> None:
+        """Release the runtime's memory, while the device is alive."""
+        self._ask("release_memory")
+
+
+IDLE_SECONDS = 300.0
+"""Seconds without a batch after which the process ends; the next batch starts another."""
+
+
+class TorchHosts:
+    """Provider of the process that a service's engines share; replaces a failed process."""
+
+    def __init__(self, threads: int | None = None, idle_seconds: float | None = None) -> None:
+        """Initialise without a process, which ends after `idle_seconds` without a batch.
+
+        Usable cores compute a batch together, unless `threads` do.
+        """
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._host: EngineProcess | None = None
+        self._users = 0
+
+    def acquire(self) -> EngineProcess:
+        """Return the process for another engine, which has to release it."""
+        with self._lock:
+            if self._host is None or not self._host.alive:
+                host = EngineProcess("PyTorch", idle_seconds=self._idle_seconds)
+                self._host, self._users = host, 0
+            self._users += 1
+            return self._host
+
+    def release(self, host: EngineProcess) -> None:
+        """Release the process of an engine; end it after its last engine."""
+        with self._lock:
+            if host is self._host:
+                self._users -= 1
+                if self._users > 0:
+                    return
+                self._host = None
+        host.close()
+
+
+class TorchEngine(ProcessEngine):
+    """Engine that computes the artifact's float32 encoder in eager PyTorch."""
+
+    def __init__(
+        self, artifact: Artifact, timeout_seconds: float, hosts: TorchHosts | None = None
+    ) -> None:
+        """Start the process, unless models share one, and wait until it has loaded the encoder.
+
+        Raises:
+            EngineNotInstalled: torch is not installed, or the artifact has no weights for it.
+            EngineUnavailable: the process ended, or did not load in time.
+
+        """
+        check_installed(artifact)
+        self._hosts = hosts or TorchHosts()
+        self._closed = False
+        source = Source(str(artifact.folder), "torch", Resources(threads=self._hosts.threads))
+        super().__init__(self._hosts.acquire(), source, timeout_seconds)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs, or would be started for the next batch."""
+        return not self._closed and super().alive
+
+    def close(self) -> None:
+        """Release the process, which ends with its last engine."""
+        if not self._closed:
+            self._closed = True
+            self._hosts.release(self._process)
+
+
+def check_installed(artifact: Artifact) -> None:
+    """Raise if PyTorch cannot compute an artifact here."""
+    if message := lacking_weights(artifact.manifest):
+        raise EngineNotInstalled(message)
+    if importlib.util.find_spec("torch") is None:
+        raise EngineNotInstalled("PyTorch is not installed here")

@@ -70,7 +70,7 @@ def whole_tensors(
 
 
 def target_tensors(target: TargetOutput, maps: Sequence[Floats]) -> TargetTensors:
-    """Return a target's tensors, with the decoder's maps and those of cross-attention."""
+    """Return a target's tensors from its outputs, the decoder's maps and the cross-attention's."""
     layers = len(target.cross)
     if target.logprobs is None or len(maps) != 2 * layers:
         raise ValueError("the target was not computed whole")

@@ -19,7 +19,7 @@ import numpy as np
 from model.artifact.manifest import TOKENIZER, Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.late_interaction import ROLES
-from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
+from model.runtimes.capabilities import HeadMaps, lacking
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.errors import InputTooLong, NoTaskHead, NotExported, Unprocessable
 from service.files.options import (
@@ -433,6 +433,6 @@ def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
             check_pooling(encoding.pooling or manifest.sentence.pooling)
         except Unprocessable as error:
             raise UsageError(f"{error}; or pass --no-late") from None
-    needed = {"stats": HeadMaps, "importance": HeadOutputs}.get(encoding.kind)
-    if needed and (message := lacking(manifest, needed)):
+    of_heads = encoding.kind in ("stats", "importance")
+    if of_heads and (message := lacking(manifest, HeadMaps)):
         raise NotExported(message)

@@ -21,8 +21,7 @@ from py_rust_stemmers import SnowballStemmer
 
 from service.engines.contract import Floats
 from service.errors import NoTaskHead
-from service.inference.attention.maps import LayerMaps
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.maps import AttentionSelection, LayerMaps
 from service.inference.attention.stream import AttentionStream
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
@@ -49,13 +48,10 @@ PREFIX = "##"
 def word_weights(
     tokens: Sequence[str], attention: Floats, special: Collection[str]
 ) -> Iterator[tuple[str, float]]:
-    """Yield each word and the sum of the attention to its pieces.
+    """Yield each word and the sum of the attention to its pieces, without special tokens.
 
-    Args:
-        tokens: S WordPieces of a text.
-        attention: attention of [CLS] to each token, `[S]`, mean over heads.
-        special: special tokens, which belong to no word.
-
+    Tokens are the S WordPieces of a text; attention is that of [CLS] to each, `[S]`, mean over
+    heads.
     """
     word, weight = "", 0.0
     for token, share in zip(tokens, attention.tolist(), strict=True):
@@ -92,12 +88,7 @@ INLINE_TOKENS = 64
 
 
 def check_word_pieces(inference: Inference) -> None:
-    """Reject models whose tokens do not mark the beginning of English words.
-
-    Raises:
-        NoTaskHead: the tokenizer is not a WordPiece tokenizer.
-
-    """
+    """Raise `NoTaskHead` if tokens do not mark the beginning of words, as WordPieces do."""
     if not inference.tokenizer.word_pieces:
         raise NoTaskHead(
             f"{inference.manifest.model} has no WordPiece tokenizer, which bm42 takes words from: "

@@ -17,10 +17,9 @@ from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.quantization import FLOAT32
-from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
+from model.runtimes.capabilities import HeadMaps, lacking
 from service.errors import NotExported, NotVerified, Unprocessable
-from service.inference.attention.maps import Convert
-from service.inference.attention.selection import OF_VALUES, AttentionSelection
+from service.inference.attention.maps import AttentionSelection, Convert
 from service.inference.attention.stream import AttentionStream, attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.engine_pool import EnginePool
@@ -112,8 +111,7 @@ class Inference:
 
         Raises:
             Unprocessable: too many inputs, or one that does not fit the model.
-            EngineNotInstalled: the service has no such engine.
-            EngineUnavailable: the engine has failed, or cannot be started.
+            EngineNotInstalled, EngineUnavailable: the service cannot compute by the engine.
             NotExported: the lane is `attention`, and the model is a static embedding.
             Overloaded: the queue is full, or the deadline cannot be met.
 
@@ -140,15 +138,7 @@ class Inference:
             self.engines.observer.pictures_read(seconds)
         timings = Timings(sum(lengths), began, seconds, warnings=warnings)
         window = (options.max_tokens or self.limits.max_tokens) if options.windows else 0
-        return PreparedTexts(
-            texts,
-            caller,
-            scheduler,
-            timings,
-            inputs,
-            self.require_use,
-            window_tokens=window,
-        )
+        return PreparedTexts(texts, caller, scheduler, timings, inputs, window_tokens=window)
 
     async def prepare_chunks(
         self,
@@ -184,12 +174,7 @@ class Inference:
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
     ) -> PreparedTexts:
-        """Tokenise the decoder's target of each text of a request.
-
-        Raises:
-            Unprocessable: too many characters, or a target longer than the decoder's positions.
-
-        """
+        """Tokenise the decoder's target of each text of a request."""
         began, caller = time.monotonic(), prepared.caller
         tokenized = await self.request_tokenizer.tokenize(
             targets, options, caller, prepared.characters
@@ -218,7 +203,7 @@ class Inference:
         """
         plan = Plan(options, self.manifest, self.vectors)
         if options.ablated:
-            self.require_head_outputs()
+            self.require_heads()
         for use in sorted(plan.uses, reverse=True):
             self.require_use(use)
         return plan
@@ -229,10 +214,8 @@ class Inference:
         """Return the requested arrays of each text.
 
         Raises:
-            NotExported, NotVerified: as for `plan`.
-            Unprocessable: a feature exceeds the requested type.
+            Unprocessable: a feature exceeds the requested type; and as for `plan`.
             Overloaded: the queue is full, or the deadline cannot be met.
-            ServiceError: the engine failed.
 
         """
         plan = wanted if isinstance(wanted, Plan) else self.plan(wanted)
@@ -275,14 +258,9 @@ class Inference:
         if message := lacking(self.manifest, kind):
             raise NotExported(message)
 
-    def require_maps(self) -> None:
-        """Raise if the model has no attention weights."""
+    def require_heads(self) -> None:
+        """Raise if the model has no attention heads, or they failed its verification."""
         self.require(HeadMaps)
-        self.require_use("heads")
-
-    def require_head_outputs(self) -> None:
-        """Raise if the model's heads can be neither ablated nor scored."""
-        self.require(HeadOutputs)
         self.require_use("heads")
 
     def attention(
@@ -294,14 +272,11 @@ class Inference:
         """Return a stream of the attention of each text, a layer at a time.
 
         Raises:
-            NotExported: the model is a static embedding.
-            NotVerified: heads failed the artifact's verification.
+            NotExported, NotVerified: as for `require_heads`.
             ReplyTooLarge: the maps that are in memory together are too large.
 
         """
-        self.require_use("heads")
-        if selection.ablates or selection.include & OF_VALUES:
-            self.require_head_outputs()
+        self.require_heads()
         ends = self.reader.separator_ids, self.reader.target_separator_ids
         texts = attention_texts(self.manifest, prepared.texts, *ends)
         finish = self.vectors.project if self.sentence.modules else None

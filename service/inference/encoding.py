@@ -5,7 +5,7 @@ Notation: L layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.artifact.manifest import Manifest
@@ -33,8 +33,6 @@ class PreparedTexts:
     timings: Timings
     inputs: Sequence[Input] = ()
     """Inputs that were tokenised."""
-    require_use: Callable[[Use], None] = lambda _: None
-    """Function that rejects a use; see `Inference.require_use`."""
     whole: Sequence[Text] = ()
     """Whole texts, whose spans are the chunks that `texts` are; empty unless these are alone."""
     window_tokens: int = 0

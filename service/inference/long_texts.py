@@ -11,9 +11,11 @@ Notation: S tokens of one text, H hidden size.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +31,8 @@ OVERLAP = 4
 """Neighbouring windows share at least this part of their own tokens, as 1 / `OVERLAP`."""
 SINGLE_TOKENS = {"cls", "last"}
 """Poolings that take one token, which knows its own window only."""
+Keep = Callable[[Output], None]
+"""Function that stores the token vectors of a window, in the thread that computed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,7 @@ class Window:
 
 
 def windows_of(text: Text, limit: int, name: str) -> list[Window]:
-    """Return the windows of a text, in order; a single window for a text within the limit.
-
-    Raises:
-        InputTooLong: special and prompt tokens leave no room for the text in a window.
-
-    """
+    """Return the windows of a text, in order; a single window for a text within the limit."""
     count = len(text.input_ids)
     if count <= limit:
         return [Window(np.arange(count), slice(0, count), 0)]
@@ -74,39 +73,33 @@ def windows_of(text: Text, limit: int, name: str) -> list[Window]:
     return windows
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Function that stores the token vectors that a text takes from a window."""
-
-    window: Window
-    states: Floats
-    """Hidden states `[states, S, H]` of the whole text, written by all its windows."""
-
-    def __call__(self, output: Output) -> None:
-        """Store the vectors, in the thread that computed them."""
-        kept, first = self.window.kept, self.window.first
-        for state, hidden in zip(self.states, output.hidden, strict=True):
-            state[kept] = hidden[first : first + kept.stop - kept.start]
-
-
 def window_tasks(
     texts: Sequence[Text], windows: Sequence[Sequence[Window]], plan: Plan, hidden_size: int
 ) -> tuple[list[Floats], list[TextTask], list[Keep]]:
     """Return the states of each text, and a task of each window with what stores its output."""
     number = len(plan.states)
     states = [np.empty((number, text.size, hidden_size), np.float32) for text in texts]
-    tasks, keep = [], []
+    tasks, keep = list[TextTask](), list[Keep]()
     for text, of_text, own in zip(texts, windows, states, strict=True):
         for window in of_text:
             ids, segments = text.input_ids[window.tokens], text.segment_ids[window.tokens]
             tasks.append(TextTask(ids, segments, plan.states, ablated=plan.options.ablated))
-            keep.append(Keep(window, own))
+            keep.append(partial(_keep, window, own))
     return states, tasks, keep
+
+
+def _keep(window: Window, states: Floats, output: Output) -> None:
+    """Copy the vectors that a text takes from a window into its states `[states, S, H]`."""
+    kept, first = window.kept, window.first
+    for state, hidden in zip(states, output.hidden, strict=True):
+        state[kept] = hidden[first : first + kept.stop - kept.start]
 
 
 async def encode_windows(prepared: PreparedTexts, plan: Plan, hidden_size: int) -> list[TextArrays]:
     """Return each text's arrays with raw pooled vectors, from the token vectors of its windows."""
-    windows, texts = await asyncio.to_thread(_windows, prepared), prepared.texts
+    texts, limits = prepared.texts, itertools.repeat(prepared.window_tokens)
+    names = [f"inputs[{index}]" for index in range(len(texts))]
+    windows = await asyncio.to_thread(lambda: [*map(windows_of, texts, limits, names)])
     _check(windows, plan)
     if reservation := prepared.caller.reservation:
         size = sum(text.size for text in texts)
@@ -122,14 +115,6 @@ async def encode_windows(prepared: PreparedTexts, plan: Plan, hidden_size: int) 
         return [plan.raw(text, Output([*own])) for text, own in pairs]
 
     return await asyncio.to_thread(arrays)
-
-
-def _windows(prepared: PreparedTexts) -> list[list[Window]]:
-    """Return the windows of each text."""
-    return [
-        windows_of(text, prepared.window_tokens, f"inputs[{index}]")
-        for index, text in enumerate(prepared.texts)
-    ]
 
 
 def _check(windows: Sequence[Sequence[Window]], plan: Plan) -> None:

@@ -63,10 +63,7 @@ class PictureReader:
     def head(self, picture: Picture, name: str) -> PictureHead:
         """Return the cost of reading a picture, which is named in error messages.
 
-        Raises:
-            Unprocessable: the file is not accepted, has too many pixels, or one side is too long
-                for the other.
-
+        Raise Unprocessable for a file that is not accepted, or whose size is not.
         """
         with _refusal(name):
             size, steps = read_size(picture.data, self._limits(picture)), count_steps(picture.data)
@@ -77,9 +74,7 @@ class PictureReader:
     def read(self, picture: Picture, name: str) -> Text:
         """Return the tokens of a picture, which is named in error messages, with `[S, F]` pixels.
 
-        Raises:
-            Unprocessable: the file is not accepted, or is damaged.
-
+        Raise Unprocessable for a file that is not accepted, or is damaged.
         """
         patches, ids = self._patches, np.array(self._patches.token_ids, np.int64)
         with _refusal(name):

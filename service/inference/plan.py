@@ -13,13 +13,12 @@ import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
-from model.numerics.quantization import FLOAT32
+from model.numerics.quantization import FLOAT32, WITH_RANGES, Quantization
 from service.engines.contract import Floats, Output, TextTask
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions
 from service.inference.outputs.declared import OUTPUTS, names_of
 from service.inference.outputs.field import VECTOR, TextArrays
-from service.inference.outputs.vector_types import convert, quantization_of
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.outputs import requested
@@ -37,12 +36,7 @@ class Plan:
     """
 
     def __init__(self, options: EncodeOptions, manifest: Manifest, vectors: TextVectors) -> None:
-        """Check the options.
-
-        Raises:
-            Unprocessable: the model lacks an output, or the options do not fit it.
-
-        """
+        """Raise `Unprocessable` if the model lacks an output, or the options do not fit it."""
         self.quantization = quantization_of(options, vectors, manifest.config.num_hidden_layers)
         """Conversion of pooled vectors to the requested type."""
         for name in options.outputs:
@@ -98,12 +92,7 @@ class Plan:
         return round(sum(output.nbytes(texts, number) for output in self.outputs))
 
     def limited(self, options: Options) -> Options:
-        """Return tokenisation options with the limit of the outputs.
-
-        Raises:
-            Unprocessable: the texts may have windows, in which an output is not computed.
-
-        """
+        """Return tokenisation options with the limit of the outputs, which may exclude windows."""
         if options.windows and self.unwindowed:
             raise Unprocessable(
                 f"outputs: {self.unwindowed[0]} of long texts is not computed in windows: set "
@@ -168,15 +157,25 @@ class Plan:
         )
 
     def convert(self, texts: Sequence[TextArrays]) -> Sequence[TextArrays]:
-        """Convert the pooled vectors to the requested type, of all texts at once.
-
-        Raises:
-            Unprocessable: a feature exceeds the type.
-
-        """
-        if self.quantization is FLOAT32 or not self._vector_fields:
+        """Convert the pooled vectors to the requested type, unless a feature exceeds it."""
+        names, quantization = self._vector_fields, self.quantization
+        if quantization is FLOAT32 or not names:
             return texts
-        return convert(texts, self._vector_fields, self.quantization)
+        rows = [_rows(own[name]) for own in texts for name in names]
+        try:
+            converted = quantization(np.concatenate(rows))
+        except OverflowError as error:
+            largest = [max(np.abs(own[name]).max(initial=0) for name in names) for own in texts]
+            raise Unprocessable(
+                f"vector_type {quantization.vector_type}: inputs[{int(np.argmax(largest))}]: "
+                f"{error}: ask for float32, or `normalize`"
+            ) from None
+        parts = iter(np.split(converted, np.cumsum([len(own) for own in rows])[:-1]))
+        for own in texts:
+            for name in names:
+                part = next(parts)
+                own[name] = part.reshape(*own[name].shape[:-1], part.shape[-1])
+        return texts
 
     async def converted(self, texts: Sequence[TextArrays]) -> Sequence[TextArrays]:
         """Return the arrays after `convert`, in a thread if there are many."""
@@ -196,3 +195,51 @@ class Plan:
 
 def _rows(array: Floats) -> Floats:
     return array.reshape(-1, array.shape[-1])
+
+
+def quantization_of(options: EncodeOptions, vectors: TextVectors, last_layer: int) -> Quantization:
+    """Return the conversion of the pooled vectors to the requested type, with its ranges."""
+    vector_type, given = options.vector_type, options.vector_ranges
+    if vector_type not in WITH_RANGES:
+        if given is not None:
+            raise Unprocessable(
+                f"vector_ranges: vector_type {vector_type} has no ranges, int8 and uint8 have: "
+                "leave it out"
+            )
+        return FLOAT32 if vector_type == "float32" else Quantization(vector_type)
+    if given is not None:
+        return Quantization(
+            vector_type, _checked(given, vectors.kept(options.pooling, options.dimensions))
+        )
+    if not options.own_vectors(vectors.pooling, last_layer):
+        raise Unprocessable(
+            f"vector_type {vector_type}: the artifact records ranges of the last hidden state by "
+            "the checkpoint's pooling alone: give `vector_ranges` for another layer or pooling"
+        )
+    ranges = vectors.ranges(options.dimensions, options.normalize)
+    if ranges is None:
+        raise Unprocessable(
+            f"vector_type {vector_type}: the artifact of a static embedding records no ranges: "
+            "give `vector_ranges`"
+        )
+    return Quantization(vector_type, ranges)
+
+
+def _checked(given: Sequence[Sequence[float]], features: int) -> Floats:
+    """Return given ranges as `[2, D]`."""
+    if sizes := [len(side) for side in given if len(side) != features]:
+        raise Unprocessable(
+            f"vector_ranges: a list has {sizes[0]} numbers, where the vectors have {features} "
+            "features"
+        )
+    with np.errstate(over="ignore"):
+        ranges = np.array(given, np.float64).astype(np.float32)
+    valid = np.isfinite(ranges).all(axis=0) & (ranges[0] <= ranges[1])
+    if not valid.all():
+        feature = int(valid.argmin())
+        low, high = given[0][feature], given[1][feature]
+        raise Unprocessable(
+            f"vector_ranges: feature {feature} has {low} … {high}: the lowest value, then the "
+            "highest, both in the range of float32, are needed"
+        )
+    return ranges

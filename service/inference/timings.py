@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from service.inference.tokenization.text import Text
@@ -28,13 +28,7 @@ class Warnings:
 
     @classmethod
     def of(cls, texts: Sequence[Text], prompt_missing: int = 0) -> Warnings:
-        """Return the warnings about tokenised texts, as the model gets them.
-
-        Args:
-            texts: texts of a request.
-            prompt_missing: number of texts that lack a prompt.
-
-        """
+        """Return the warnings about tokenised texts, of which `prompt_missing` lack a prompt."""
         truncated = unknown = 0
         for text in texts:
             truncated += text.truncated
@@ -95,26 +89,21 @@ class Timings:
 
     def __add__(self, other: Timings) -> Timings:
         """Add the timings of two consecutive parts of a request."""
-        return Timings(
-            self.tokens + other.tokens,
-            self.began,
-            self.tokenization_seconds + other.tokenization_seconds,
-            self.queue_seconds + other.queue_seconds,
-            self.inference_seconds + other.inference_seconds,
-            self.warnings + other.warnings,
-        )
+        return self._of([self, other], sum)
 
     @classmethod
     def beside(cls, parts: Sequence[Timings]) -> Timings:
         """Return the timings of parts that ran at the same time, with the longest of each step."""
-        if len(parts) == 1:
-            return parts[0]
+        return cls._of(parts, max)
+
+    @classmethod
+    def _of(cls, parts: Sequence[Timings], step: Callable[[list[float]], float]) -> Timings:
         return cls(
             sum(part.tokens for part in parts),
             min(part.began for part in parts),
-            max(part.tokenization_seconds for part in parts),
-            max(part.queue_seconds for part in parts),
-            max(part.inference_seconds for part in parts),
+            step([part.tokenization_seconds for part in parts]),
+            step([part.queue_seconds for part in parts]),
+            step([part.inference_seconds for part in parts]),
             sum((part.warnings for part in parts), NO_WARNINGS),
         )
 

@@ -32,10 +32,8 @@ async def verify(
     Texts are compared one after another.
 
     Raises:
-        Overloaded: there is not enough memory or time.
-        RequestTooLarge: the request alone takes more memory than all may.
+        Overloaded, RequestTooLarge: there is not enough memory or time.
         EngineTimeout: the deadline has passed.
-        ServiceError: an engine is unavailable, or failed.
 
     """
     manifest, reader = inference.manifest, inference.reader

@@ -18,9 +18,15 @@ from service.artifacts.repository import Source
 from service.engines.contract import Engine, Pooling
 from service.engines.fake import FakeEngine
 from service.engines.measuring import blank_text, maps_of, measured_batches, measured_cost, texts_of
-from service.engines.onnx import CUDA_CALLS, DeviceEngine, OnnxEngine
+from service.engines.onnx import CUDA_CALLS, OnnxEngine
+from service.engines.process import (
+    IDLE_SECONDS,
+    DeviceEngine,
+    TorchEngine,
+    TorchHosts,
+    check_installed,
+)
 from service.engines.replicas import Replicas
-from service.engines.torch import IDLE_SECONDS, TorchEngine, TorchHosts, check_installed
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
 from service.health.readiness import ModelReadiness

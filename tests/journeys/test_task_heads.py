@@ -34,7 +34,7 @@ from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import load_runtime
 from service.artifacts.opening import find_checkpoint
 from service.engines.onnx import OnnxEngine
-from service.engines.torch import check_installed
+from service.engines.process import check_installed
 from service.errors import EngineNotInstalled
 from service.health.golden import GoldenCheck
 from service.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
-from service.engines.torch import TorchEngine
+from service.engines.process import TorchEngine
 from tests.service.harness import StaysOpen, serving
 from tests.service.logged import Log, logged
 

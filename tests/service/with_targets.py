@@ -17,7 +17,7 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from service.engines.contract import MapsTask, Pooling, Target, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.maps import AttentionSelection
 from service.inference.tokenization.text import Text
 from tests.service import plain
 

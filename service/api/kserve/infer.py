@@ -49,8 +49,7 @@ from service.api.wire.route import (
 from service.api.wire.schemas import documented_body
 from service.engines.contract import Floats
 from service.errors import Unprocessable
-from service.inference.attention.maps import LayerMaps, TextSummary
-from service.inference.attention.selection import NO_MAPS, AttentionSelection
+from service.inference.attention.maps import NO_MAPS, AttentionSelection, LayerMaps, TextSummary
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.outputs.field import joined
@@ -140,7 +139,7 @@ def map_selection(body: InferRequest, inference: Inference) -> AttentionSelectio
     if not any(name in wanted for name in names):
         _refuse_set(given, ("layers", "heads"), names[0])
         return None
-    inference.require_maps()
+    inference.require_heads()
     asked = AttentionRequest.model_construct(inputs=[], layers=given.layers, heads=given.heads)
     return attention_selection(asked, inference.config)
 

@@ -14,7 +14,7 @@ from model.config.encoder import EncoderConfig
 from service.api.native.texts import StrictRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
-from service.inference.attention.selection import LayersAndHeads
+from service.inference.attention.maps import LayersAndHeads
 
 T = TypeVar("T")
 

@@ -53,13 +53,13 @@ from service.inference.ranking.choice import (
 from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
 from service.inference.tasks.task_heads import (
     TEMPLATE,
-    ZeroShot,
     label_texts,
     probabilities,
     required_task,
     sigmoid,
     softmax,
     task_scores,
+    zero_shot_logits,
 )
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture
@@ -360,7 +360,7 @@ async def _of_texts(
     check_given(texts, "inputs")
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
     reserve(exchange, label_bytes(len(texts), task.labels))
-    logits = await task_scores(prepared, task)
+    logits = await task_scores(inference, prepared, task)
     return await _label_reply(body, exchange, logits, task.labels, probabilities, prepared.timings)
 
 
@@ -393,7 +393,7 @@ async def _of_tokens(
     texts, caller = single_texts(body.inputs.texts), caller_of(exchange)
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
     reserve(exchange, span_bytes(texts, prepared.texts, task))
-    logits = await task_scores(prepared, task)
+    logits = await task_scores(inference, prepared, task)
     grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
 
     def label_spans() -> list[list[dict[str, object]]]:
@@ -433,7 +433,7 @@ async def _by_labels(body: PredictRequest, exchange: ApiExchange) -> Response:
     size = label_bytes(len(pictures), labels)
     held = size + 4 * model.inference.vectors.size() * (len(pictures) + len(labels))
     reserve(exchange, size, held=held, advice=None)
-    logits = await ZeroShot(dual, towers, (seen, named)).logits()
+    logits = await zero_shot_logits(dual, (towers[0], seen), (towers[1], named))
     scores = softmax if dual.kind == "clip" else sigmoid
     timings = seen.timings + named.timings
     return await _label_reply(body, exchange, logits, labels, scores, timings)

@@ -11,8 +11,17 @@ import asyncio
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,17 +32,19 @@ from model.numerics.comparison import shift_right
 from model.runtimes.contract import HiddenState
 from service.engines.contract import Floats, Ids, MapsTask, Output, Pooling, Target, TextTask
 from service.errors import ReplyTooLarge
-from service.inference.attention.maps import Convert, LayerMaps, MapsReduction, TextSummary
-from service.inference.attention.selection import (
+from service.inference.attention.maps import (
     AttentionSelection,
+    Convert,
+    LayerMaps,
     LayerPass,
     Lengths,
+    MapsReduction,
+    TextSummary,
     layer_passes,
 )
 from service.inference.attention.statistics import rollout_step, shift
 from service.inference.encoding import PreparedTexts
 from service.inference.outputs.field import Array
-from service.inference.runs import runs
 from service.inference.tokenization.text import Text
 from service.scheduler.queue import Slot
 
@@ -46,6 +57,7 @@ LAYER_BYTES = 512 * 2**20
 """Maximum bytes of the maps of a layer of a text, which are computed together."""
 CHUNK_TOKENS = 1024
 """Maximum tokens of texts whose hidden states are in memory; a single text may exceed it."""
+Item = TypeVar("Item")
 Job = tuple[MapsTask, MapsReduction]
 """Task of maps, and the reduction of its output."""
 StateLayers = Mapping[MapKind, tuple[int, ...]]
@@ -99,15 +111,7 @@ def attention_texts(
     separator_ids: Collection[int],
     target_separator_ids: Collection[int],
 ) -> list[AttentionText]:
-    """Return the texts of a request.
-
-    Args:
-        manifest: manifest of the model.
-        texts: tokenised texts with their targets, at least one.
-        separator_ids: ids of the special tokens that end a text, such as [SEP].
-        target_separator_ids: ids of the special tokens that end a target.
-
-    """
+    """Return the texts of a request, with the places of the special tokens that end them."""
     sentence, decoder = manifest.sentence, manifest.decoder
     layer = manifest.config.num_hidden_layers
 
@@ -172,12 +176,7 @@ class AttentionStream:
     layers: StateLayers = field(init=False)
 
     def __post_init__(self) -> None:
-        """Determine the passes over each text, and check the texts' sizes.
-
-        Raises:
-            ReplyTooLarge: maps that are computed together are too large, requested or not.
-
-        """
+        """Determine the passes over each text; raise `ReplyTooLarge` if a layer's are too large."""
         self.passes = layer_passes(self.selection, self.config)
         self.layers = state_layers(self.passes, self.config.num_hidden_layers)
         largest: dict[MapKind, LayerPass] = {}
@@ -203,12 +202,7 @@ class AttentionStream:
         return 4 * self.config.hidden_size * most
 
     async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
-        """Yield the maps of each pass over a text, then the text's summary, for each text in order.
-
-        Raises:
-            ServiceError: the request is not admitted, or the engine fails.
-
-        """
+        """Yield the maps of each pass over a text, then its summary, text by text."""
         lengths = [[sum(text.lengths)] for text in self.texts]
         for chunk in runs(range(len(lengths)), lengths.__getitem__, [CHUNK_TOKENS]):
             states, summaries = await self._forward(chunk)
@@ -308,6 +302,26 @@ class AttentionStream:
             if running:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
+
+
+def runs(
+    items: Iterable[Item], sizes: Callable[[Item], Sequence[int]], most: Sequence[int]
+) -> Iterator[list[Item]]:
+    """Split items into runs, none of whose summed `sizes` exceeds `most`.
+
+    A larger item is a run alone.
+    """
+    run: list[Item] = []
+    totals: Sequence[int] = [0] * len(most)
+    for item in items:
+        own = sizes(item)
+        totals = [total + size for total, size in zip(totals, own, strict=True)]
+        if run and any(total > limit for total, limit in zip(totals, most, strict=True)):
+            yield run
+            run, totals = [], own
+        run.append(item)
+    if run:
+        yield run
 
 
 def _bytes(job: Job) -> tuple[int, int]:

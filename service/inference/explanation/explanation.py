@@ -23,9 +23,8 @@ from model.numerics.similarity import spearman
 from model.runtimes.capabilities import Decomposition
 from service.engines.contract import Floats, Output
 from service.errors import NoEmbeddings, Unprocessable
-from service.inference.attention.stream import CHUNK_TOKENS
+from service.inference.attention.stream import CHUNK_TOKENS, runs
 from service.inference.core import Inference
-from service.inference.explanation.deadline import needed_tokens, run_until, writing_seconds
 from service.inference.explanation.decomposition import decomposition_bytes, pair_shares
 from service.inference.explanation.occlusion import (
     HeadOcclusion,
@@ -33,11 +32,13 @@ from service.inference.explanation.occlusion import (
     cosine,
     head_occlusion_bytes,
     in_turn,
+    needed_tokens,
     occlude,
+    run_until,
+    writing_seconds,
 )
 from service.inference.explanation.spans import AnySpan, SpanKind, blocks_of, span_sums, spans_of
 from service.inference.explanation.tower import ExplainOptions, Side, Tower, check_time
-from service.inference.runs import runs
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
@@ -71,7 +72,7 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
     if options.decomposition:
         inference.require(Decomposition)
     if options.heads:
-        inference.require_head_outputs()
+        inference.require_heads()
 
 
 def _named(mode: PoolingModes) -> str:

@@ -17,14 +17,20 @@ from model.numerics.pooling import PoolingName
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.explanation.deadline import USEFUL_SHARE, Work, check_least
 from service.inference.explanation.decomposition import (
     DecomposedText,
     TextDecomposition,
     decomposition_tokens,
     part_cost,
 )
-from service.inference.explanation.occlusion import Occlusion, Tokens, cosine
+from service.inference.explanation.occlusion import (
+    USEFUL_SHARE,
+    Occlusion,
+    Tokens,
+    Work,
+    check_least,
+    cosine,
+)
 from service.inference.explanation.spans import AnySpan, SpanKind
 from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
@@ -185,13 +191,7 @@ class Tower:
 
 
 def check_time(towers: Mapping[Tower, Sequence[Side]], seconds: float) -> list[float]:
-    """Return the share of the time that each encoder needs; they compute one after another.
-
-    Raises:
-        Unprocessable: an idle service could not compute the smallest useful part in the seconds
-            until the deadline.
-
-    """
+    """Return the share of the time that each encoder needs; they compute one after another."""
     alone = [tower.seconds(sides) for tower, sides in towers.items()]
     first = next(iter(towers))
 

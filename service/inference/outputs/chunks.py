@@ -50,12 +50,7 @@ def chunks_of(
     options: ChunkOptions,
     most: int = MOST_SPANS,
 ) -> list[TextSpans]:
-    """Return the chunks of each text; none of a text without own tokens.
-
-    Raises:
-        Unprocessable: there are too many chunks.
-
-    """
+    """Return the chunks of each text, at most `most` together; none without own tokens."""
     _check(sum(-(-own.special_tokens_mask.count(0) // options.size) for own in tokenized), most)
     chunks, count = list[TextSpans](), 0
     for text, own in zip(texts, tokenized, strict=True):

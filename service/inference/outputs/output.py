@@ -45,12 +45,7 @@ class Output(ABC):
     """Whether `extend` has to be called for each text."""
 
     def __init__(self, options: EncodeOptions, manifest: Manifest, vectors: TextVectors) -> None:
-        """Check the options.
-
-        Raises:
-            Unprocessable: they do not fit the output.
-
-        """
+        """Raise `Unprocessable` if the options do not fit the output."""
         self.options, self.manifest, self.vectors = options, manifest, vectors
         self.states = options.states(manifest.config.num_hidden_layers)
         self.sizes: Mapping[str, int] = {

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from service.engines.contract import Floats
 from service.inference.explanation.occlusion import Occlusion
+from service.inference.explanation.spans import split_words, tokens_of
 from service.inference.ranking.scorers import Scorer
 from service.inference.tokenization.text import Offset, Text
-from service.inference.words import split_words, tokens_of
 
 
 @dataclass

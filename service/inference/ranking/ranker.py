@@ -21,19 +21,21 @@ import numpy as np
 
 from service.engines.contract import Floats, Output
 from service.errors import Unprocessable
-from service.inference.explanation.deadline import (
+from service.inference.explanation.occlusion import (
     USEFUL_SHARE,
+    Occlusion,
     Work,
     check_least,
+    in_turn,
     needed_tokens,
+    occlude,
     run_until,
     writing_seconds,
 )
-from service.inference.explanation.occlusion import Occlusion, in_turn, occlude
+from service.inference.explanation.spans import tokens_of
 from service.inference.ranking.contrast import ComparedDocument, occluded_document
 from service.inference.ranking.scorers import Scorer, SeparateScorer
 from service.inference.tokenization.text import Offset, Text
-from service.inference.words import tokens_of
 from service.scheduler.call import Call, PendingWork
 from service.scheduler.lanes import LaneName
 

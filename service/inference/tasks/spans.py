@@ -55,14 +55,7 @@ class Grouping(NamedTuple):
 
 
 def spans(labelled: TokenLabels, grouping: Grouping, tokenizer: TextTokenizer) -> list[Span]:
-    """Return the spans of a text in order, without spans of ignored labels.
-
-    Args:
-        labelled: logits of the text's tokens.
-        grouping: options of grouping.
-        tokenizer: tokenizer of the texts, which knows the tokens that continue a word.
-
-    """
+    """Return the spans of a text in order, without spans of ignored labels."""
     shares, offsets = softmax(labelled.logits), labelled.tokens.offsets
     kept = [i for i, special in enumerate(labelled.tokens.special_tokens_mask) if not special]
     if grouping.aggregation in ("none", "simple"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,9 +39,11 @@ def required_task(manifest: Manifest, kinds: Collection[TaskKind], checkpoint: s
     return task
 
 
-async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]:
+async def task_scores(
+    inference: Inference, prepared: PreparedTexts, task: TaskConfig
+) -> list[Floats]:
     """Compute the task head's output for each text: logits `[C]` or `[S, C]`, or weights `[V]`."""
-    prepared.require_use("vectors")
+    inference.require_use("vectors")
     if task.pairs:
         for index, text in enumerate(prepared.texts):
             if not text.segment_ids.any():
@@ -51,12 +52,7 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
                     "document, which its chat template names: send both"
                 )
     tasks = [
-        TextTask(
-            text.input_ids,
-            text.segment_ids,
-            scores=task.shape(len(text.input_ids)),
-            pixels=text.pixels,
-        )
+        TextTask(text.input_ids, text.segment_ids, scores=task.shape(text.size), pixels=text.pixels)
         for text in prepared.texts
     ]
     return [requested(output.scores) for output in await prepared.submit("encode", tasks)]
@@ -87,24 +83,6 @@ PLACE = "{}"
 """Place of a label in a template."""
 
 
-@dataclass(frozen=True)
-class ZeroShot:
-    """Pictures and labels of a request, each prepared for its tower."""
-
-    dual: DualConfig
-    towers: tuple[Inference, Inference]
-    """Inference of pictures, and of labels."""
-    prepared: tuple[PreparedTexts, PreparedTexts]
-
-    async def logits(self) -> list[Floats]:
-        """Return the logits of the labels for each picture, `[C]` each."""
-        pictures, labels = [
-            await _unit_vectors(inference, prepared)
-            for inference, prepared in zip(self.towers, self.prepared, strict=True)
-        ]
-        return [*await asyncio.to_thread(label_logits, pictures, labels, self.dual)]
-
-
 def label_texts(labels: Sequence[str], template: str | None) -> list[str]:
     """Return the text of each label, whose place is in the template once."""
     text = TEMPLATE if template is None else template
@@ -116,19 +94,22 @@ def label_texts(labels: Sequence[str], template: str | None) -> list[str]:
 def label_logits(pictures: Floats, labels: Floats, dual: DualConfig) -> Floats:
     """Return scale · cosine + bias of each picture and label, `[B, C]`.
 
-    Radford et al. 2021 (https://arxiv.org/abs/2103.00020), figure 3; the bias is of Zhai et al.
-    2023 (https://arxiv.org/abs/2303.15343), section 3.2.
-
-    Args:
-        pictures: unit vectors, `[B, D]`.
-        labels: unit vectors, `[C, D]`.
-        dual: scale and bias of the model.
-
+    Both are unit vectors, `[B, D]` and `[C, D]`. Radford et al. 2021
+    (https://arxiv.org/abs/2103.00020), figure 3; the bias is of Zhai et al. 2023
+    (https://arxiv.org/abs/2303.15343), section 3.2.
     """
     cosines: Floats = pictures @ labels.T
     return np.float32(dual.logit_scale) * cosines + np.float32(dual.logit_bias)
 
 
-async def _unit_vectors(inference: Inference, prepared: PreparedTexts) -> Floats:
-    encoded = await inference.encode(prepared, EncodeOptions(("pooled",), normalize=True))
-    return np.stack([own["pooled"] for own in encoded])
+async def zero_shot_logits(
+    dual: DualConfig, *sides: tuple[Inference, PreparedTexts]
+) -> list[Floats]:
+    """Return the logits of the labels for each picture, `[C]` each.
+
+    The sides are the pictures, then the labels, each with the inference of its tower.
+    """
+    pooled = EncodeOptions(("pooled",), normalize=True)
+    encoded = [await inference.encode(prepared, pooled) for inference, prepared in sides]
+    pictures, labels = (np.stack([own["pooled"] for own in side]) for side in encoded)
+    return [*await asyncio.to_thread(label_logits, pictures, labels, dual)]

@@ -21,8 +21,8 @@ from model.errors import ProviderError
 from model.runtimes.contract import Resources
 from service.engines.contract import DeviceState, Engine, MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.engines.onnx import DeviceEngine, OnnxEngine
-from service.engines.process import LARGE_BYTES, EngineProcess, Failure, receive, send
+from service.engines.onnx import OnnxEngine
+from service.engines.process import LARGE_BYTES, DeviceEngine, EngineProcess, Failure, receive, send
 from service.engines.replicas import SUSPICIOUS_FAILURES, Replicas
 from service.errors import EngineFailed, EngineUnavailable
 from service.health.golden import GoldenCheck

@@ -25,12 +25,12 @@ from service.engines.contract import (
     TextTask,
 )
 from service.engines.onnx import OnnxEngine
-from service.engines.runtime import RuntimeEngine
-from service.engines.torch import TorchEngine
+from service.engines.process import TorchEngine
+from service.engines.runtime import RuntimeEngine, head_mask
 from service.errors import EngineFailed
 from service.scheduler.outputs import check_outputs
 from tests.model.runtimes.test_onnx_device import Device
-from tests.service.harness import assert_same, text
+from tests.service.harness import CONFIG, assert_same, text
 
 ASKED: list[dict[str, Any]] = [
     {"hidden_layers": (0,)},
@@ -235,6 +235,7 @@ def test_ablation_is_of_its_own_text_alone(engine: Engine) -> None:
             untouched = all(layer <= of_layer for of_layer, _ in ablated)
             apart = np.abs(wanted - states[0][layer]).max()
             assert (apart == 0) if untouched else (apart > 1e-3)
+    assert head_mask([(), ()], CONFIG) is None
 
 
 def test_company_does_not_matter(engine: Engine) -> None:

@@ -26,8 +26,7 @@ from model.artifact.manifest import WEIGHTS, Artifact
 from model.export.serving import serving_copy
 from model.runtimes.contract import Resources
 from service.engines.onnx import OnnxEngine
-from service.engines.process import Failure, Source, receive, send
-from service.engines.torch import TorchEngine, TorchHosts
+from service.engines.process import Failure, Source, TorchEngine, TorchHosts, receive, send
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of
 from service.scheduler.scheduler import Scheduler
@@ -280,7 +279,7 @@ ORPHAN = """
 import sys
 from pathlib import Path
 from model.artifact.manifest import load_artifact
-from service.engines.torch import TorchEngine
+from service.engines.process import TorchEngine
 
 engine = TorchEngine(load_artifact(Path(sys.argv[1])), timeout_seconds=30)
 print(engine.pid, flush=True)

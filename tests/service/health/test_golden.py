@@ -16,7 +16,7 @@ from model.errors import VerificationError
 from service.app import create_app
 from service.engines.contract import MapsTask, Output, Task
 from service.engines.onnx import OnnxEngine
-from service.engines.torch import TorchEngine
+from service.engines.process import TorchEngine
 from service.errors import EngineFailed
 from service.health.golden import GoldenCheck
 from service.settings import Settings

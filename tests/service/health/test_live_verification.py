@@ -123,7 +123,7 @@ async def test_by_default_nothing_is_computed_again(
 async def test_without_torch_the_result_is_unknown_and_answers_go_on(
     artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.engines.torch.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("service.engines.process.importlib.util.find_spec", lambda _: None)
     async with serving(artifact, Drifting(onnx_engine), verify_share=1.0) as client:
         assert (await client.post("/encode", json={"inputs": "once"})).status_code == 200
         await until(lambda: not state_of(client.app).models.default.live_verification._busy)

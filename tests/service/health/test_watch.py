@@ -175,7 +175,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
 async def test_a_stand_in_that_is_not_installed_is_refused_at_the_start(
     artifact: Artifact, mortal: Mortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.engines.torch.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("service.engines.process.importlib.util.find_spec", lambda _: None)
     with pytest.raises(EngineNotInstalled):
         Service(artifact, mortal, fallback="torch")
     Service(artifact, mortal)

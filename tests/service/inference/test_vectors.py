@@ -23,8 +23,7 @@ from service.errors import ReplyTooLarge, Unprocessable
 from service.inference.encoding import EncodeOptions
 from service.inference.outputs.declared import names_of
 from service.inference.outputs.task_head import token_vectors
-from service.inference.outputs.vector_types import quantization_of
-from service.inference.plan import Plan
+from service.inference.plan import Plan, quantization_of
 from service.inference.tokenization.text import TextSpans, places_of
 from service.models.state import state_of
 from tests.service.harness import CONFIG, serving, tokenized

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.contract import TextTask
-from service.engines.torch import TorchEngine
+from service.engines.process import TorchEngine
 from service.errors import EngineFailed
 from service.models.state import state_of
 from service.process.listener import bound

@@ -32,8 +32,13 @@ from service.api.wire.route import (
 )
 from service.api.wire.schemas import any_of, named
 from service.errors import Unprocessable
-from service.inference.attention.maps import PREFIXES, STATISTICS_OF, LayerMaps
-from service.inference.attention.selection import NO_MAPS, AttentionSelection
+from service.inference.attention.maps import (
+    NO_MAPS,
+    PREFIXES,
+    STATISTICS_OF,
+    AttentionSelection,
+    LayerMaps,
+)
 from service.inference.attention.stream import GROUP_BYTES, AttentionStream
 
 _SIZES: Mapping[MapKind, str] = {"encoder": "[S][S]", "decoder": "[T][T]", "cross": "[T][S]"}
@@ -113,7 +118,7 @@ async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     model = exchange.model
     inference = model.tower(body.inputs).inference
     check_tower(body.tower, inference)
-    inference.require_maps()
+    inference.require_heads()
     decoder = inference.decoder.layers if inference.decoder else None
     selection = attention_selection(body, inference.config, decoder)
     half = body.dtype == "float16"

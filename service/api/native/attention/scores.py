@@ -11,7 +11,6 @@ from pydantic import Field
 from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
-from model.runtimes.capabilities import HeadScoring
 from service.api.native.attention.selection import Places, check_places, token_numbers
 from service.api.native.indices import Ablate, EncoderHead, ablated_heads, selected_index
 from service.api.native.replies import TEXT, reply
@@ -35,7 +34,7 @@ from service.api.wire.schemas import named
 from service.engines.contract import Floats, MapsTask, Output, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.attention.map_parts import MapPart, places, taken
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.maps import AttentionSelection
 from service.inference.attention.stream import LAYER_BYTES
 from service.inference.encoding import PreparedTexts
 from service.inference.tokenization.text import Text
@@ -90,8 +89,7 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
     body = await with_pictures(body, exchange)
     model = exchange.model
     inference = model.tower(body.inputs).inference
-    inference.require_use("heads")
-    inference.require(HeadScoring)
+    inference.require_heads()
     selection = head_selection(body, inference.config)
     prepared = await inference.prepare(
         body.inputs, body.options, caller_of(exchange), "attention", body.backend

@@ -16,7 +16,7 @@ from service.api.native.texts import Targets, TextRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
 from service.inference.attention.map_parts import MapPart, Resampling
-from service.inference.attention.selection import (
+from service.inference.attention.maps import (
     ArrayName,
     AttentionSelection,
     LayersAndHeads,

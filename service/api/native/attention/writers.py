@@ -40,11 +40,12 @@ from service.inference.attention.map_parts import Places, bins, places
 from service.inference.attention.maps import (
     PREFIXES,
     STATISTICS_OF,
+    AttentionSelection,
     LayerMaps,
+    Lengths,
     TextSummary,
     Weights,
 )
-from service.inference.attention.selection import AttentionSelection, Lengths
 from service.inference.outputs.field import Array
 from service.inference.tokenization.text import Text
 

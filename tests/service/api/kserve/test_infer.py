@@ -299,7 +299,7 @@ def test_maps_stand_last_and_end_to_end(binary: bool) -> None:
     writer.outputs = [Output("pooled", (2, 3), binary, POOLED)]
     parts = [*writer.start()]
     for number, layer in enumerate(LAYERS):
-        found = LayerMaps(number // 2, "encoder", {"attention": writer.dump(layer)}, {}, {})
+        found = LayerMaps(number // 2, {"attention": writer.dump(layer)}, {}, {})
         parts += writer.layer(found)
         if number % 2:
             parts += writer.text(TextSummary(number // 2, {}))

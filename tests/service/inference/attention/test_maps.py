@@ -14,13 +14,12 @@ from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Output, Pooling, Target, TargetOutput
 from service.inference.attention.map_parts import MapPart, bins, max_pooled
-from service.inference.attention.maps import MapsReduction
-from service.inference.attention.selection import (
+from service.inference.attention.maps import (
     ArrayName,
     AttentionSelection,
     LayerPass,
     LayersAndHeads,
-    Lengths,
+    MapsReduction,
     layer_passes,
 )
 from service.inference.attention.stream import (
@@ -85,7 +84,6 @@ def test_statistics_are_of_the_maps_themselves() -> None:
 
 def test_statistics_of_cross_attention_are_of_its_rows() -> None:
     found = reduced(CROSS, "stats")
-    assert found.kind == "cross"
     wanted = plain.cross_statistics(CROSS[None], (3, 6))
     assert [*found.statistics] == [f"cross_stats.{name}" for name in wanted]
     for ours, values in zip(found.statistics.values(), wanted.values(), strict=True):
@@ -172,41 +170,6 @@ def test_a_part_is_indexed_and_then_pooled(
     assert found.flags.c_contiguous
     assert part.shape(12, 17) == found.shape[1:]
     assert part.chosen is (queries is not None or keys is not None)
-
-
-def test_queries_and_keys_are_of_their_kinds() -> None:
-    lengths = Lengths(7, 3)
-    assert lengths.shape("encoder") == (7, 7)
-    assert lengths.shape("decoder") == (3, 3)
-    assert lengths.shape("cross") == (3, 7)
-
-
-def test_lengths_are_of_a_text_and_its_target() -> None:
-    text = tokenized(5)
-    assert Lengths.of(text) == (5, 0)
-    assert Lengths.of(dataclasses.replace(text, target=tokenized(3))) == (5, 3)
-
-
-@pytest.mark.parametrize(
-    ("include", "asked", "alone"),
-    [
-        (["weights"], {}, True),
-        (["weights"], {"targets": True, "target": {"cross": ((2, 0), (7,))}}, True),
-        ([], {}, False),
-        *((["weights", name], {}, False) for name in ("stats", "rollout", "norms", "logprobs")),
-        (["weights"], {"top_k": 3}, False),
-        (["weights"], {"ablated": {"encoder": ((0, 0),)}}, False),
-    ],
-)
-def test_whole_maps_alone(include: list[ArrayName], asked: dict[str, Any], alone: bool) -> None:
-    assert selection(*include, **asked).only_weights is alone
-
-
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_a_head_of_any_kind_is_ablated(kind: str) -> None:
-    nothing: dict[str, Any] = {"encoder": (), "decoder": (), "cross": ()}
-    assert selection(ablated=nothing | {kind: ((0, 0),)}).ablates
-    assert not selection(ablated=nothing).ablates
 
 
 ALONE = AttentionText(tokenized(5), (4,), Pooling(6, "mean"))

@@ -18,8 +18,7 @@ from service.api.wire.media import Part
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded, ReplyTooLarge
-from service.inference.attention.maps import LayerMaps, TextSummary
-from service.inference.attention.selection import ArrayName, AttentionSelection
+from service.inference.attention.maps import ArrayName, AttentionSelection, LayerMaps, TextSummary
 from service.inference.attention.stream import AttentionStream, AttentionText
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings

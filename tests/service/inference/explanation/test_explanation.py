@@ -26,16 +26,16 @@ from model.numerics.task_head import TaskConfig
 from service.engines.fake import FakeEngine
 from service.errors import NoEmbeddings, NotExported, NotVerified, ServiceError, Unprocessable
 from service.inference.core import Inference
-from service.inference.explanation.deadline import (
-    Work,
-    needed_tokens,
-    run_until,
-    writing_seconds,
-)
 from service.inference.explanation.explanation import (
     check_explainable,
     most_promising,
     shares_in_means,
+)
+from service.inference.explanation.occlusion import (
+    Work,
+    needed_tokens,
+    run_until,
+    writing_seconds,
 )
 from service.inference.explanation.spans import (
     Block,
@@ -277,7 +277,7 @@ class Served(Inference):
         (Served(additive=False), PAIRS, Unprocessable, "modules after pooling"),
         (Served(additive=False), DECOMPOSITION, Unprocessable, "modules after pooling"),
         (Served(static=True), DECOMPOSITION, NotExported, "shares of input tokens"),
-        (Served(static=True), HEADS, NotExported, "what a head adds"),
+        (Served(static=True), HEADS, NotExported, "attention weights"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -22,6 +22,7 @@ from service.api.wire.media import SAFETENSORS
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
+from service.inference.attention.stream import runs
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation import occlusion
 from service.inference.explanation.explanation import PairExplanation
@@ -36,7 +37,6 @@ from service.inference.explanation.occlusion import (
 )
 from service.inference.explanation.spans import Span, span_sums
 from service.inference.explanation.tower import ExplainOptions, Tower
-from service.inference.runs import runs
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY
@@ -180,14 +180,7 @@ async def test_each_head_is_switched_off_in_both_texts() -> None:
         vectors = [vector_of(engine.expected(task)) for task in tasks]
         assert found[place] == pytest.approx(cosine(*vectors))
     assert len(np.unique(found)) == found.size
-
-
-def test_its_cost() -> None:
-    texts = tokenized(5), tokenized(3)
-    found = np.full(SHAPE, np.nan, np.float32)
-    occlusion = HeadOcclusion([pooled(each) for each in texts], vector_of, found)
-    jobs = list(occlusion.jobs())
-    assert sum(task.tokens for task, _ in jobs) == (5 + 3) * found.size
+    assert sum(task.tokens for task, _ in occlusion.jobs()) == (5 + 3) * found.size
     assert head_occlusion_bytes(7, CONFIG) == np.empty((2, *SHAPE, 7), np.float32).nbytes
 
 

@@ -28,7 +28,7 @@ from service.api.wire.json_pieces import json_pieces
 from service.api.wire.schemas import NAMED
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import MapPart
-from service.inference.attention.selection import (
+from service.inference.attention.maps import (
     NO_MAPS,
     ArrayName,
     AttentionSelection,

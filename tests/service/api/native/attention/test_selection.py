@@ -25,7 +25,7 @@ from service.api.native.attention.selection import (
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.errors import Unprocessable
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.maps import AttentionSelection
 from tests.service.harness import CONFIG, StaysOpen, assert_problem, serving, tokenized
 from tests.service.with_targets import decoder_like
 

@@ -27,7 +27,7 @@ from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.attention.selection import ArrayName, AttentionSelection
+from service.inference.attention.maps import ArrayName, AttentionSelection
 from service.inference.attention.stream import AttentionStream, AttentionText
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings

@@ -14,11 +14,11 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
+from service.inference.explanation.spans import split_words, tokens_of
 from service.inference.timings import Warnings
 from service.inference.tokenization.text import Text, places_of
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened
-from service.inference.words import split_words, tokens_of
 
 
 @pytest.fixture(scope="module")
