@@ -21,12 +21,7 @@ from starlette.responses import Response
 
 from model.numerics.quantization import FEATURES_PER_BYTE
 from model.numerics.task_head import TaskConfig
-from service.api.drop_in.embedding import (
-    check_cut,
-    check_embedder,
-    prepare_embedding,
-    prompt_for,
-)
+from service.api.drop_in.embedding import check_cut, check_embedder, prepare_embedding, prompt_for
 from service.api.drop_in.forms import (
     BAD_REQUEST,
     FORMS,

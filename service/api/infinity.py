@@ -25,12 +25,7 @@ from pydantic_core import PydanticKnownError
 from starlette.responses import JSONResponse, Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.api.drop_in.embedding import (
-    answer,
-    check_embedder,
-    prepare_embedding,
-    without_prompt,
-)
+from service.api.drop_in.embedding import answer, check_embedder, prepare_embedding, without_prompt
 from service.api.drop_in.forms import (
     BAD_REQUEST,
     CREATED,
@@ -43,13 +38,7 @@ from service.api.drop_in.forms import (
     listed_models,
     usage,
 )
-from service.api.drop_in.scores import (
-    PREDICTION,
-    RANK_BYTES,
-    label_bytes,
-    predictions,
-    ranked,
-)
+from service.api.drop_in.scores import PREDICTION, RANK_BYTES, label_bytes, predictions, ranked
 from service.api.native.texts import LenientRequest
 from service.api.wire.pictures import picture_at, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field

@@ -21,11 +21,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
-from service.api.drop_in.embedding import (
-    check_embedder,
-    of_pictures,
-    without_prompt,
-)
+from service.api.drop_in.embedding import check_embedder, of_pictures, without_prompt
 from service.api.drop_in.forms import (
     FORMS,
     NESTED_ERROR,

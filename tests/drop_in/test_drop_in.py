@@ -18,16 +18,7 @@ import pytest
 
 from service.api.kserve.models import EXTENSIONS
 from service.api.kserve.outputs import TENSORS
-from tests.drop_in.conftest import (
-    EMBEDDER,
-    FILES,
-    PICTURES,
-    PYTHON,
-    QUERY,
-    RANKER,
-    TEXTS,
-    Served,
-)
+from tests.drop_in.conftest import EMBEDDER, FILES, PICTURES, PYTHON, QUERY, RANKER, TEXTS, Served
 
 TOO_LONG = "1002 tokens"
 OURS = Path(sys.executable)

@@ -17,12 +17,7 @@ from starlette.responses import Response
 
 from service.api.drop_in.forms import ListForm
 from service.api.wire.media import JSON
-from service.api.wire.pictures import (
-    Shares,
-    in_order,
-    loaded,
-    together,
-)
+from service.api.wire.pictures import Shares, in_order, loaded, together
 from service.api.wire.route import ApiExchange, PartsResponse, caller_of, reserve
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable

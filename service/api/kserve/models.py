@@ -16,13 +16,7 @@ from service.api.drop_in.forms import json_error
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import problems_in_form, replies
-from service.api.wire.route import (
-    ApiExchange,
-    bind_model,
-    check_expected,
-    chosen_model,
-    name_model,
-)
+from service.api.wire.route import ApiExchange, bind_model, check_expected, chosen_model, name_model
 from service.api.wire.schemas import named
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, ServiceError, UnknownModel

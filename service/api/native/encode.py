@@ -27,13 +27,7 @@ from service.api.native.texts import (
     with_pictures,
 )
 from service.api.wire.bodies import OPENAPI
-from service.api.wire.json_pieces import (
-    PIECE,
-    as_json,
-    base64_pieces,
-    grouped,
-    safetensors_parts,
-)
+from service.api.wire.json_pieces import PIECE, as_json, base64_pieces, grouped, safetensors_parts
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.pictures import Shares, in_order, together
 from service.api.wire.replies import PROBLEMS, replies

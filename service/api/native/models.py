@@ -12,13 +12,7 @@ from starlette.responses import JSONResponse
 
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import PROBLEMS, replies
-from service.api.wire.route import (
-    ApiExchange,
-    admin_errors,
-    is_admin,
-    read_admin,
-    require_admin,
-)
+from service.api.wire.route import ApiExchange, admin_errors, is_admin, read_admin, require_admin
 from service.api.wire.schemas import documented_body, named
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable

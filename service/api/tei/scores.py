@@ -19,13 +19,7 @@ from starlette.responses import Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.drop_in.embedding import check_embedder, check_given
-from service.api.drop_in.scores import (
-    PREDICTION,
-    ScoreWeights,
-    label_bytes,
-    predictions,
-    ranked,
-)
+from service.api.drop_in.scores import PREDICTION, ScoreWeights, label_bytes, predictions, ranked
 from service.api.native.texts import OBJECTS, LenientRequest, no_duplicates
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.tei.vectors import EmbedRequest, EmbedSparseRequest, embed_sparse, embed_texts
@@ -46,10 +40,7 @@ from service.api.wire.schemas import any_of, named
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.ranking.choice import (
-    RankTexts,
-    check_reranker,
-)
+from service.inference.ranking.choice import RankTexts, check_reranker
 from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
 from service.inference.tasks.task_heads import (
     TEMPLATE,

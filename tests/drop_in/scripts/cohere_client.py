@@ -1,19 +1,7 @@
 """cohere's client, version 2: embeddings of texts and pictures, and ranking."""
 
 import cohere
-from asking import (
-    KEY,
-    LONG,
-    MODEL,
-    PICTURES,
-    QUERY,
-    RANKER,
-    TEXTS,
-    URL,
-    URLS,
-    failure,
-    tell,
-)
+from asking import KEY, LONG, MODEL, PICTURES, QUERY, RANKER, TEXTS, URL, URLS, failure, tell
 
 client = cohere.ClientV2(api_key=KEY, base_url=URL)
 stranger = cohere.ClientV2(api_key="wrong", base_url=URL)

@@ -1,25 +1,9 @@
 """infinity-client: embeddings of texts and pictures, and ranking."""
 
-from asking import (
-    KEY,
-    LONG,
-    MODEL,
-    PICTURES,
-    QUERY,
-    RANKER,
-    TEXTS,
-    URL,
-    URLS,
-    failure,
-    tell,
-)
+from asking import KEY, LONG, MODEL, PICTURES, QUERY, RANKER, TEXTS, URL, URLS, failure, tell
 from infinity_client import AuthenticatedClient
 from infinity_client.api.default import embeddings, rerank
-from infinity_client.models import (
-    OpenAIEmbeddingInputImage,
-    OpenAIEmbeddingInputText,
-    RerankInput,
-)
+from infinity_client.models import OpenAIEmbeddingInputImage, OpenAIEmbeddingInputText, RerankInput
 
 
 def embed(texts: list[str], key: str = KEY) -> list[list[float]]:

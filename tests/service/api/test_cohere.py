@@ -14,11 +14,7 @@ from sentence_transformers.util import quantize_embeddings
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.cohere import (
-    meta,
-    new_id,
-    searched,
-)
+from service.api.cohere import meta, new_id, searched
 from service.api.drop_in.forms import FORMS, EmbeddingType
 from service.engines.onnx import OnnxEngine
 from service.inference.timings import Timings, Warnings

@@ -19,13 +19,7 @@ from sentence_transformers import SentenceTransformer
 
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
-from service.api.infinity import (
-    MAX_CHARACTERS,
-    InfinityRequest,
-    Text,
-    capabilities,
-    envelope,
-)
+from service.api.infinity import MAX_CHARACTERS, InfinityRequest, Text, capabilities, envelope
 from service.app import create_app
 from service.inference.timings import Timings
 from service.settings import Settings

@@ -13,8 +13,10 @@ from model.numerics.task_head import TaskConfig
 from service.api import cohere, infinity, openai, vllm
 from service.api.drop_in.scores import PREDICTION_BYTES, RANK_BYTES
 from service.api.kserve import models as kserve
+from service.api.native.rank import MOST_DOCUMENTS
 from service.api.tei import texts as tei
 from service.api.vllm import SCORE_BYTES
+from service.api.wire.schemas import NAMED
 from service.errors import (
     EngineFailed,
     EngineUnavailable,
@@ -365,6 +367,138 @@ ALL = [COHERE, OPENAI, VLLM, VLLM_SCORE, INFINITY, INFINITY_RANK, COHERE_RANK, J
 ALL += [*TEI, *WITHOUT, CLASSIFY]
 
 
+RANK = Refused(
+    "/rank",
+    "vectors",
+    {"query": "a cat", "documents": ["a dog", "the cat", "a red car"]},
+    [
+        ({"documents": []}, 422, "documents: "),
+        ({"documents": ["a"] * (MOST_DOCUMENTS + 1)}, 422, "documents: "),
+        ({"documents": ["a", 1]}, 422, "documents.1: "),
+        ({"query": None}, 422, "query: "),
+        ({"top_n": 0}, 422, "top_n: "),
+        ({"explain": "all"}, 422, "explain: "),
+        ({"compare": [0, 1]}, 422, 'compare and top_words apply to explain "contrast"'),
+        ({"top_words": 3}, 422, 'compare and top_words apply to explain "contrast"'),
+        ({"explain": "contrast", "compare": [0]}, 422, "compare: "),
+        ({"explain": "contrast", "compare": [1, 1]}, 422, "compare: "),
+        ({"explain": "contrast", "compare": [0, 3]}, 422, "compare[1]: 3 is not in 0 … 2"),
+        ({"explain": "contrast", "compare": [-1, 0]}, 422, "compare.0: "),
+        ({"explain": "contrast", "top_words": 65}, 422, "top_words: "),
+        ({"explain": "contrast", "documents": ["a"]}, 422, "at least 2, and there is 1"),
+        ({"inputs": "a"}, 422, "inputs: "),
+        ({"query_without": [[0, 1]], "explain": "tokens"}, 422, 'apply to explain "none"'),
+        ({"query_without": [[2, 2]]}, 422, "query_without[0] is [2, 2): send spans of [0, 5)"),
+        ({"query_without": [[2, 6]]}, 422, "query_without[0] is [2, 6): send spans of [0, 5)"),
+        ({"query_without": [[2, 5], [0, 1]]}, 422, "query_without[1] is [0, 1): send spans"),
+        ({"query_without": [[1, 2]]}, 422, "query_without[0] is [1, 2), which has no token"),
+        ({"query_without": [[0]]}, 422, "query_without.0: "),
+        ({"documents_without": [[[0, 1]]]}, 422, "documents_without has 1 lists, and there are 3"),
+        ({"documents_without": [[], [[0, 9]], []]}, 422, "documents_without[1][0] is [0, 9)"),
+        ({"query_prompt_name": "none"}, 422, "unknown prompt_name"),
+    ],
+)
+EXPLAIN = Refused(
+    "/explain",
+    "vectors",
+    {"inputs": [["a", "b c"]]},
+    [
+        ({"inputs": "a text"}, 422, "pair of texts"),
+        ({"inputs": ["a text"]}, 422, "inputs[0] is no pair"),
+        ({"inputs": []}, 422, "at least one pair"),
+        ({"pooling": "cls"}, 422, "pairs are shares of means over tokens"),
+        ({"include": []}, 422, "include"),
+        ({"include": ["pairs", "pairs"]}, 422, "listed twice"),
+        (
+            {"include": ["matches"]},
+            422,
+            "matches are for sparse encoders and late-interaction models",
+        ),
+        ({"layer": 3}, 422, "layer 3 is not in -3 … 2"),
+        (
+            {"spans": "words"},
+            422,
+            'spans, block and top apply to occlusion: add "occlusion" to include',
+        ),
+        ({"top": 3, "include": ["heads"]}, 422, "spans, block and top apply to occlusion"),
+        ({"top": 0, "include": ["occlusion"]}, 422, "top"),
+        ({"spans": "letters", "include": ["occlusion"]}, 422, "spans"),
+        ({"inputs": [["a", "word " * 600]]}, 422, "inputs[0][1] has 602 tokens"),
+    ],
+)
+HEAD_SCORES = Refused(
+    "/attention/scores",
+    "vectors",
+    {"inputs": "A man is playing a guitar.", "layer": 0, "head": 0},
+    [
+        ({"layer": 2}, 422, "layer: 2 is not in -2 … 1"),
+        ({"head": -3}, 422, "head: -3 is not in -2 … 1"),
+        ({"layer": None}, 422, "layer"),
+        ({"queries": [40]}, 422, "queries: 40 is not in -9 … 8, the tokens of inputs[0]"),
+        ({"keys": [1, -8]}, 422, "keys: one of inputs[0] is listed twice"),
+        ({"queries": []}, 422, "at least one token"),
+        ({"ablate": [{"layer": 5, "head": 0}]}, 422, "ablate: layer: 5 is not in"),
+        ({"heads": [0]}, 422, "heads"),
+    ],
+)
+LAYERS = Refused(
+    "/encode",
+    "vectors",
+    {"inputs": "a"},
+    [
+        ({"layers": [0, 3]}, 422, "layers: 3 is not in -3 … 2"),
+        (
+            {"layers": [2, -1]},
+            422,
+            "layers: one is listed twice (negative ones count from the end)",
+        ),
+        ({"layers": [1, 1]}, 422, "listed twice"),
+        ({"layers": []}, 422, "at least one integer"),
+        ({"layers": [1], "layer": 1}, 422, "layer 1 and layers [1] exclude each other"),
+        ({"layer": 3}, 422, "layer 3 is not in -3 … 2"),
+        ({"ablate": [{"layer": 2, "head": 0}]}, 422, "ablate: layer: 2 is not in -2 … 1"),
+        ({"ablate": [{"layer": 0, "head": -3}]}, 422, "ablate: head: -3 is not in -2 … 1"),
+        ({"ablate": [{"layer": 0, "head": 0}] * 2}, 422, "ablate: one is listed twice"),
+        ({"ablate": [{"layer": 0, "head": 0, "map": "cross"}]}, 422, "ablate"),
+    ],
+)
+SPANS = Refused(
+    "/encode",
+    "vectors",
+    {"inputs": ["hello world", "hello"], "pooling": "mean"},
+    [
+        ({"spans": [[[0, 3]]]}, 422, "spans has 1 lists for 2 inputs"),
+        (
+            {"spans": [[], [[0, 2], [3, 3]]]},
+            422,
+            "spans[1][1] is [3, 3): its start must be below its end",
+        ),
+        ({"spans": [[], [[5, 2]]]}, 422, "spans[1][0] is [5, 2): its start must be below its end"),
+        ({"spans": [[[0, 12]], []]}, 422, "spans[0][0] is [0, 12), and inputs[0] is [0, 11)"),
+        ({"spans": [[[-1, 2]], []]}, 422, "spans[0][0] is [-1, 2), and inputs[0] is [0, 11)"),
+        ({"spans": [[[0, 2], [5, 6]], []]}, 422, "spans[0][1] is [5, 6), which has no token"),
+        ({"spans": [[[0, 2.5]], []]}, 422, "spans[0][0] is not [start, end] of two integers"),
+        ({"spans": [[[0, True]], []]}, 422, "spans[0][0] is not [start, end]"),
+        ({"spans": [[[0, 1, 2]], []]}, 422, "spans[0][0] is not [start, end]"),
+        ({"spans": [[0, 1], []]}, 422, "spans[0][0] is not [start, end]"),
+        ({"spans": [0, 1]}, 422, "a list of [start, end] for each input is needed"),
+        (
+            {"spans": [[[0, 2**31]], []]},
+            422,
+            "spans[0][0] is [0, 2147483648), and inputs[0] is [0, 11)",
+        ),
+        (
+            {"spans": [[[0, 2**63]], []]},
+            422,
+            f"spans[0][0] is [0, {2**63}), and inputs[0] is [0, 11)",
+        ),
+        ({"spans": [[[0, 2**64]], []]}, 422, "spans[0][0] is not [start, end] of two integers"),
+        ({"spans": [[[0, 2]] * 2**14, [[0, 2]]]}, 422, "at most 16384 spans"),
+    ],
+)
+ALL += [RANK, EXPLAIN, HEAD_SCORES, LAYERS, SPANS]
+
+
 @pytest.fixture(scope="module", params=TASKS)
 async def served(
     request: pytest.FixtureRequest, artifact: Artifact, anyio_backend: str
@@ -387,7 +521,9 @@ async def test_refusals(served: tuple[str, Client]) -> None:
 
 def message_of(group: Refused, error: dict[str, Any]) -> str:
     """Return the message of an error, whose form is the dialect's of a path."""
-    if group.path.startswith(("/v2/embed", "/v2/rerank")):
+    if "type" in error:
+        assert error.keys() == NAMED["Problem"]["properties"].keys()
+    elif group.path.startswith(("/v2/embed", "/v2/rerank")):
         assert error.keys() == {"message"}
     elif group.path == "/v1/rerank":
         assert error.keys() == {"detail", "message"}

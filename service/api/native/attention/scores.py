@@ -23,13 +23,7 @@ from service.api.native.texts import (
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT
 from service.api.wire.replies import PROBLEMS, replies, warning_field
-from service.api.wire.route import (
-    ApiExchange,
-    JsonRoute,
-    PartsResponse,
-    caller_of,
-    reserve,
-)
+from service.api.wire.route import ApiExchange, JsonRoute, PartsResponse, caller_of, reserve
 from service.api.wire.schemas import named
 from service.engines.contract import Floats, MapsTask, Output, TextTask
 from service.errors import ReplyTooLarge

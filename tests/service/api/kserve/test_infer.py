@@ -14,14 +14,7 @@ from safetensors.numpy import load
 from model.artifact.manifest import Artifact
 from service.api.kserve.infer import MapsWriter, map_selection, vector_plan
 from service.api.kserve.inputs import InferRequest
-from service.api.kserve.outputs import (
-    TENSORS,
-    Output,
-    head,
-    opened,
-    tails,
-    text_values,
-)
+from service.api.kserve.outputs import TENSORS, Output, head, opened, tails, text_values
 from service.api.native.attention import maps
 from service.engines.onnx import OnnxEngine
 from service.errors import Unprocessable

@@ -27,9 +27,7 @@ from service.api.kserve.inputs import (
 from service.api.kserve.models import ERRORS, STATUSES
 from service.api.kserve.outputs import TENSORS
 from service.api.wire.replies import PROBLEMS
-from service.errors import (
-    ServiceError,
-)
+from service.errors import ServiceError
 from service.models.state import state_of
 from service.system.distribution import version
 from tests.service.api.kserve import wire

@@ -131,27 +131,6 @@ async def test_ablated_heads_are_those_that_hooks_zero(
         close(last["pooled"], unit(states[2]))
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ({"layers": [0, 3]}, "layers: 3 is not in -3 … 2"),
-        ({"layers": [2, -1]}, "layers: one is listed twice (negative ones count from the end)"),
-        ({"layers": [1, 1]}, "listed twice"),
-        ({"layers": []}, "at least one integer"),
-        ({"layers": [1], "layer": 1}, "layer 1 and layers [1] exclude each other"),
-        ({"layer": 3}, "layer 3 is not in -3 … 2"),
-        ({"ablate": [{"layer": 2, "head": 0}]}, "ablate: layer: 2 is not in -2 … 1"),
-        ({"ablate": [{"layer": 0, "head": -3}]}, "ablate: head: -3 is not in -2 … 1"),
-        ({"ablate": [{"layer": 0, "head": 0}] * 2}, "ablate: one is listed twice"),
-        ({"ablate": [{"layer": 0, "head": 0, "map": "cross"}]}, "ablate"),
-    ],
-)
-async def test_what_there_is_not_is_refused(
-    client: httpx.AsyncClient, body: dict[str, Any], says: str
-) -> None:
-    assert_problem(await client.post("/encode", json={"inputs": "a"} | body), 422, says)
-
-
 async def test_every_layer_counts_towards_the_size_of_the_reply(artifact: Artifact) -> None:
     tokens = 100
     limit = 2 * tokens * artifact.manifest.config.hidden_size * JSON_BYTES_PER_FLOAT

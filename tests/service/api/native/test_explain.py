@@ -197,34 +197,6 @@ async def test_other_layers_and_the_default(client: httpx.AsyncClient, oracle: O
     assert found["similarity"] == pytest.approx(cosine(x, y), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"inputs": "a text"}, "pair of texts"),
-        ({"inputs": ["a text"]}, "inputs[0] is no pair"),
-        ({"inputs": []}, "at least one pair"),
-        ({"pooling": "cls"}, "pairs are shares of means over tokens"),
-        ({"include": []}, "include"),
-        ({"include": ["pairs", "pairs"]}, "listed twice"),
-        ({"include": ["matches"]}, "matches are for sparse encoders and late-interaction models"),
-        ({"layer": 3}, "layer 3 is not in -3 … 2"),
-        ({"spans": "words"}, 'spans, block and top apply to occlusion: add "occlusion" to include'),
-        ({"top": 3, "include": ["heads"]}, "spans, block and top apply to occlusion"),
-        ({"top": 0, "include": ["occlusion"]}, "top"),
-        ({"spans": "letters", "include": ["occlusion"]}, "spans"),
-        ({"inputs": [["a", "word " * 600]]}, "inputs[0][1] has 602 tokens"),
-    ],
-    ids=str,
-)
-async def test_what_is_refused(
-    client: httpx.AsyncClient, changes: dict[str, Any], says: str
-) -> None:
-    response = await client.post("/explain", json={"inputs": PAIRS} | changes)
-    problem = response.json()
-    assert response.status_code == 422, problem
-    assert says in problem["detail"]
-
-
 async def test_a_reply_that_would_be_too_large_is_refused_beforehand(
     client: httpx.AsyncClient,
 ) -> None:

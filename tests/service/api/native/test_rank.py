@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from model.artifact.manifest import MANIFEST, Artifact
 from model.numerics.comparison import TOLERANCES, Comparison, Difference, Key, tolerances_of
-from service.api.native.rank import MOST_DOCUMENTS
 from service.api.native.verify import VerifyRequest, report
 from tests.service.api.tei.tasks import LABELS, RANKS
 from tests.service.documented import check_documented
@@ -37,39 +36,6 @@ async def test_the_best_documents_without_an_explanation(client: httpx.AsyncClie
     assert reply["usage"]["tokens"] == int(answer.headers["x-compute-tokens"])
     every = (await client.post("/rank", json=BODY | {"top_n": 9})).json()["results"]
     assert every[:2] == reply["results"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"documents": []}, "documents: "),
-        ({"documents": ["a"] * (MOST_DOCUMENTS + 1)}, "documents: "),
-        ({"documents": ["a", 1]}, "documents.1: "),
-        ({"query": None}, "query: "),
-        ({"top_n": 0}, "top_n: "),
-        ({"explain": "all"}, "explain: "),
-        ({"compare": [0, 1]}, 'compare and top_words apply to explain "contrast"'),
-        ({"top_words": 3}, 'compare and top_words apply to explain "contrast"'),
-        ({"explain": "contrast", "compare": [0]}, "compare: "),
-        ({"explain": "contrast", "compare": [1, 1]}, "compare: "),
-        ({"explain": "contrast", "compare": [0, 3]}, "compare[1]: 3 is not in 0 … 2"),
-        ({"explain": "contrast", "compare": [-1, 0]}, "compare.0: "),
-        ({"explain": "contrast", "top_words": 65}, "top_words: "),
-        ({"explain": "contrast", "documents": ["a"]}, "at least 2, and there is 1"),
-        ({"inputs": "a"}, "inputs: "),
-        ({"query_without": [[0, 1]], "explain": "tokens"}, 'apply to explain "none"'),
-        ({"query_without": [[2, 2]]}, "query_without[0] is [2, 2): send spans of [0, 5)"),
-        ({"query_without": [[2, 6]]}, "query_without[0] is [2, 6): send spans of [0, 5)"),
-        ({"query_without": [[2, 5], [0, 1]]}, "query_without[1] is [0, 1): send spans"),
-        ({"query_without": [[1, 2]]}, "query_without[0] is [1, 2), which has no token"),
-        ({"query_without": [[0]]}, "query_without.0: "),
-        ({"documents_without": [[[0, 1]]]}, "documents_without has 1 lists, and there are 3"),
-        ({"documents_without": [[], [[0, 9]], []]}, "documents_without[1][0] is [0, 9)"),
-        ({"query_prompt_name": "none"}, "unknown prompt_name"),
-    ],
-)
-async def test_refusals(client: httpx.AsyncClient, changes: dict[str, Any], says: str) -> None:
-    assert_problem(await client.post("/rank", json=BODY | changes), 422, says)
 
 
 async def test_the_text_that_is_too_long_is_named(client: httpx.AsyncClient) -> None:

@@ -12,22 +12,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
 from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.native.indices import (
-    EncoderHead,
-    Head,
-    Indices,
-    ablated_heads,
-    selected_index,
-    selected_indices,
-)
 from service.engines.onnx import OnnxEngine
-from service.errors import Unprocessable
-from tests.service.harness import CONFIG, assert_problem, reserved_replies, serving
+from tests.service.harness import assert_problem, reserved_replies, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -124,31 +114,6 @@ async def test_spans_beside_other_outputs(
         ):
             unit = own[:16] / own[:16].norm()
             np.testing.assert_allclose(vector, unit, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("spans", "says"),
-    [
-        ([[[0, 3]]], "spans has 1 lists for 2 inputs"),
-        ([[], [[0, 2], [3, 3]]], "spans[1][1] is [3, 3): its start must be below its end"),
-        ([[], [[5, 2]]], "spans[1][0] is [5, 2): its start must be below its end"),
-        ([[[0, 12]], []], "spans[0][0] is [0, 12), and inputs[0] is [0, 11)"),
-        ([[[-1, 2]], []], "spans[0][0] is [-1, 2), and inputs[0] is [0, 11)"),
-        ([[[0, 2], [5, 6]], []], "spans[0][1] is [5, 6), which has no token"),
-        ([[[0, 2.5]], []], "spans[0][0] is not [start, end] of two integers"),
-        ([[[0, True]], []], "spans[0][0] is not [start, end]"),
-        ([[[0, 1, 2]], []], "spans[0][0] is not [start, end]"),
-        ([[0, 1], []], "spans[0][0] is not [start, end]"),
-        ([0, 1], "a list of [start, end] for each input is needed"),
-        ([[[0, 2**31]], []], "spans[0][0] is [0, 2147483648), and inputs[0] is [0, 11)"),
-        ([[[0, 2**63]], []], f"spans[0][0] is [0, {2**63}), and inputs[0] is [0, 11)"),
-        ([[[0, 2**64]], []], "spans[0][0] is not [start, end] of two integers"),
-        ([[[0, 2]] * 2**14, [[0, 2]]], "at most 16384 spans"),
-    ],
-)
-async def test_invalid_spans_are_named(client: httpx.AsyncClient, spans: Any, says: str) -> None:
-    body = {"inputs": ["hello world", "hello"], "spans": spans, "pooling": "mean"}
-    assert_problem(await client.post("/encode", json=body), 422, says)
 
 
 async def test_what_has_no_spans_is_refused(client: httpx.AsyncClient) -> None:
@@ -310,33 +275,3 @@ async def test_memory_of_windows_is_reserved(artifact: Artifact, onnx_engine: On
             "/encode", json=body | {"outputs": ["pooled"], "layers": [0, 1, 2]}
         )
         assert_problem(reply, 413, says)
-
-
-LIST: TypeAdapter[list[int] | None] = TypeAdapter(Indices)
-
-
-@pytest.mark.parametrize("value", [[], "1", 1, [1.0], [True], ["1"], [1, 1], [[1]]])
-def test_a_list_has_different_integers(value: Any) -> None:
-    with pytest.raises(ValidationError):
-        LIST.validate_python(value)
-    assert LIST.validate_python([2, -1]) == [2, -1]
-    assert LIST.validate_python(None) is None
-
-
-def test_negative_numbers_count_from_the_end() -> None:
-    assert [selected_index("layer", number, 3) for number in range(-3, 3)] == [0, 1, 2] * 2
-    assert selected_indices("layers", [2, -3], 3, "") == (2, 0)
-    assert selected_indices("layers", None, 3, "") == (0, 1, 2)
-    with pytest.raises(Unprocessable, match="layers: 3 is not in -3 … 2 of the decoder"):
-        selected_indices("layers", [3], 3, " of the decoder")
-    with pytest.raises(Unprocessable, match="layers: one is listed twice"):
-        selected_indices("layers", [1, -2], 3, "")
-
-
-def test_heads_are_of_their_kind() -> None:
-    heads = [Head(layer=-1, head=0), Head(layer=0, head=-1, map="cross")]
-    assert ablated_heads(heads, "encoder", CONFIG, "") == ((1, 0),)
-    assert ablated_heads(heads, "cross", CONFIG, "") == ((0, 1),)
-    assert ablated_heads(None, "encoder", CONFIG, "") == ()
-    with pytest.raises(ValidationError, match="encoder"):
-        EncoderHead.model_validate({"layer": 0, "head": 0, "map": "decoder"})

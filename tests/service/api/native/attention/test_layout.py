@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,11 @@ from tests.service.api.native.attention.test_writers import (
     named,
     same,
     softmax,
+    tensors_of,
 )
 from tests.service.documented import check_documented
 from tests.service.harness import batching, body_of, tokenized
-from tests.service.with_targets import PREFIXES, TextWithTarget, assert_target_result
+from tests.service.with_targets import TextWithTarget, assert_target_result
 
 TEXTS = [
     dataclasses.replace(tokenized(source), target=tokenized(target))
@@ -221,50 +222,6 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
     body = b"".join(asyncio.run(parts()))
     assert writer.length == (len(body) if binary else None)
     return body
-
-
-def tensors_of(reply: dict[str, Any], *, half: bool) -> dict[str, Any]:
-    """Return the tensors that the binary form of a JSON reply must hold."""
-    results = reply["results"]
-    found: dict[str, Any] = {
-        "segment_ids": joined(results, "segment_ids", np.int32),
-        "truncated": np.array([one["truncated"] for one in results], np.uint8),
-        "target_truncated": np.array([one["target_truncated"] for one in results], np.uint8),
-    }
-    for prefix, bounds in (("", "cu_seqlens"), ("target_", "target_cu_seqlens")):
-        found[f"{prefix}token_ids"] = joined(results, f"{prefix}token_ids", np.int32)
-        lengths = [len(one[f"{prefix}tokens"]) for one in results]
-        found[bounds] = np.array([0, *itertools.accumulate(lengths)], np.int32)
-    for name in ("pooled_shift", "target_logprob_shift"):
-        if name in results[0]:
-            found[name] = np.array([one[name] for one in results], np.float32)
-    if "target_logprobs" in results[0]:
-        found["target_logprobs"] = joined(results, "target_logprobs", np.float32)
-    for index, result in enumerate(results):
-        for prefix in PREFIXES.values():
-            maps = result.get(f"{prefix}attention")
-            found |= weights_of(f"{prefix}attention.{index}", maps, half=half)
-            if norms := result.get(f"{prefix}norms"):
-                found[f"{prefix}norms.{index}"] = np.array(norms, np.float32)
-            for stat, values in result.get(f"{prefix}stats", {}).items():
-                found[f"{prefix}stats.{index}.{stat}"] = np.array(values, np.float32)
-        if "rollout" in result:
-            found[f"rollout.{index}"] = np.array(result["rollout"], np.float32)
-    return found
-
-
-def weights_of(name: str, maps: Any, *, half: bool) -> dict[str, Any]:
-    weights = np.float16 if half else np.float32
-    if isinstance(maps, dict):
-        return {
-            f"{name}.indices": np.array(maps["indices"], np.int32),
-            f"{name}.values": np.array(maps["values"], "f4").astype(weights),
-        }
-    return {name: np.array(maps, "f4").astype(weights)} if maps else {}
-
-
-def joined(results: Sequence[dict[str, Any]], name: str, dtype: Any) -> Any:
-    return np.concatenate([np.array(one[name], dtype) for one in results])
 
 
 @pytest.mark.parametrize("asked", selections(), ids=named)

@@ -35,6 +35,7 @@ from tests.service.harness import (
     listening,
     serving,
 )
+from tests.service.with_targets import with_decoder
 
 pytestmark = pytest.mark.anyio
 BINARY = {"accept": SAFETENSORS}
@@ -141,6 +142,10 @@ def random_body(chance: random.Random) -> dict[str, Any]:
     if chance.random() < 0.6:
         heads = [{"layer": layer, "head": head} for layer in (0, 1) for head in (0, 1)]
         body["ablate"] = chance.sample(heads, chance.randint(1, 4))
+    if chance.random() < 0.3:
+        body["targets"] = [" ".join(chance.choices(words, k=chance.randint(0, 20)))] * 3
+        body["maps"] = ["encoder", *chance.sample(["decoder", "cross"], chance.randint(0, 2))]
+        body["include"].append("logprobs")
     return body
 
 
@@ -148,7 +153,7 @@ async def test_requests_in_company_do_not_mix(artifact: Artifact) -> None:
     chance = random.Random(0)
     asked = [(random_body(chance), chance.choice([{}, BINARY])) for _ in range(120)]
     engine = FakeEngine(CONFIG, batch_seconds=0.001, concurrency=2)
-    async with serving(artifact, engine) as client:
+    async with serving(with_decoder(artifact), engine) as client:
 
         async def ask(body: dict[str, Any], headers: dict[str, str]) -> bytes:
             response = await client.post("/attention", json=body, headers=headers)

@@ -114,23 +114,6 @@ async def test_norms_of_what_heads_add_are_transformers(
         assert "cross_attention" not in found
 
 
-async def test_layers_and_heads_are_of_each_kind_and_both_forms_are_one(
-    served: httpx.AsyncClient, translator: tuple[Path, Artifact]
-) -> None:
-    asked = BODY | {"layers": [-1], "heads": [1, 0]}
-    every = await results_of(served, **asked)
-    headers = {"accept": SAFETENSORS}
-    binary = await served.post("/attention", json=asked, headers=headers)
-    tensors = load(binary.content)
-    for i, found in enumerate(every):
-        wanted = expected_of(translator[0], found)
-        close(found["attention"], np.stack(wanted.encoder_maps)[-1:, [1, 0]], 1e-5)
-        close(found["decoder_attention"], wanted.maps[-1:, [1, 0]], 1e-5)
-        close(found["cross_attention"], wanted.cross_maps[-1:, [1, 0]], 1e-5)
-        for name in ("attention", "decoder_attention", "cross_attention"):
-            close(tensors[f"{name}.{i}"], np.array(found[name], "f4"), 1e-6)
-
-
 async def test_parts_are_of_each_kind(
     served: httpx.AsyncClient, translator: tuple[Path, Artifact]
 ) -> None:

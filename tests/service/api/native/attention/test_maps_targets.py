@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -27,7 +25,7 @@ from service.inference.attention import map_parts
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.service import plain
 from tests.service.documented import check_documented
-from tests.service.harness import AnsweringEngine, assert_problem, listening, serving
+from tests.service.harness import assert_problem, serving
 from tests.service.with_targets import TextWithTarget, assert_target_result, with_decoder
 
 pytestmark = pytest.mark.anyio
@@ -147,23 +145,6 @@ async def test_characters_of_both_are_counted(decoder_artifact: Artifact) -> Non
         assert_problem(response, 422, "the request has 11 characters; at most 10")
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ({"targets": ["a", "b"]}, "2 targets of 1 inputs"),
-        ({"targets": []}, "targets: a text, or a list of texts"),
-        ({"targets": ["a"], "maps": []}, "maps: "),
-        ({"targets": ["a"], "maps": ["cross", "cross"]}, "maps: a value is listed twice"),
-        ({"maps": ["cross"]}, "maps: cross needs `targets`"),
-        ({"targets": ["a"], "include": ["rollout"]}, "rollout is of the encoder"),
-        ({"targets": ["a"], "layers": [3]}, "layers: 3 is not in -3 … 2 of the decoder"),
-    ],
-)
-async def test_refusals(decoder_client: httpx.AsyncClient, body: dict[str, Any], says: str) -> None:
-    response = await decoder_client.post("/attention", json={"inputs": ["c"], **body})
-    assert_problem(response, 422, says=says)
-
-
 async def test_a_model_without_a_decoder_takes_no_targets(client: httpx.AsyncClient) -> None:
     response = await client.post("/attention", json={"inputs": "a", "targets": "b"})
     assert_problem(response, 422, says="targets: this model has no decoder")
@@ -177,82 +158,6 @@ async def test_info_tells_of_the_decoder(
         (3, 4),
         (None, None),
     ]
-
-
-async def test_vectors_are_the_encoders(
-    decoder_client: httpx.AsyncClient, decoder_artifact: Artifact, artifact: Artifact
-) -> None:
-    async with serving(artifact, FakeEngine(artifact.manifest.config)) as plain:
-        replies = [
-            await one.post("/encode", json={"inputs": TEXTS}) for one in (decoder_client, plain)
-        ]
-    assert replies[0].content == replies[1].content
-
-
-async def test_too_large_is_refused_to_the_byte(decoder_artifact: Artifact) -> None:
-    engine = AnsweringEngine(lambda _: None, decoder_artifact.manifest.config)
-    body = {"inputs": TEXTS, "targets": TARGETS, "maps": ALL, "include": ["weights", "logprobs"]}
-    async with serving(decoder_artifact, engine) as client:
-        reply = await client.post("/attention", json=body, headers=BINARY)
-    size, engine.batches = len(reply.content), 0
-    async with serving(decoder_artifact, engine, max_response_bytes=size - 1) as client:
-        response = await client.post("/attention", json=body, headers=BINARY)
-        assert_problem(response, 413, says=f"about {size} bytes, more than {size - 1}")
-        assert_problem(await client.post("/attention", json=body), 413, says="safetensors")
-        assert engine.batches == 0
-
-
-async def test_a_streamed_reply_is_complete(decoder_artifact: Artifact) -> None:
-    """The reply has 3 MB in both forms; both are streamed a layer at a time."""
-    inputs, targets = ["a " * 200, "b"], ["c " * 100, "d " * 250]
-    body = {"inputs": inputs, "targets": targets, "maps": ALL, "include": ["weights", "logprobs"]}
-    with listening(decoder_artifact, FakeEngine(decoder_artifact.manifest.config)) as (_, port):
-        url = f"http://127.0.0.1:{port}/attention"
-        binary, json = (httpx.post(url, json=body, headers=one) for one in (BINARY, {}))
-    assert binary.headers["content-length"] == str(len(binary.content))
-    assert "content-length" not in json.headers
-    tensors = load(binary.content)
-    assert len(binary.content) > 2**20
-    bounds = tensors["target_cu_seqlens"]
-    for i, result in enumerate(json.json()["results"]):
-        for name in ("attention", "decoder_attention", "cross_attention"):
-            np.testing.assert_array_equal(
-                np.array(result[name], "f4"), tensors[f"{name}.{i}"], strict=True
-            )
-        own = tensors["target_logprobs"][bounds[i] : bounds[i + 1]]
-        np.testing.assert_array_equal(np.array(result["target_logprobs"], "f4"), own, strict=True)
-
-
-def random_body(chance: random.Random) -> dict[str, Any]:
-    words = ["a", "b", "street", "tired", "it"]
-    body: dict[str, Any] = {
-        name: [" ".join(chance.choices(words, k=chance.randint(0, 20))) for _ in range(3)]
-        for name in ("inputs", "targets")
-    }
-    body["maps"] = chance.sample(ALL, chance.randint(1, 3))
-    body["include"] = chance.sample(["weights", "stats", "logprobs"], chance.randint(1, 3))
-    body["layers"] = chance.choice([None, [1], [1, 0]])
-    if chance.random() < 0.5:
-        body["ablate"] = chance.sample(ABLATE, chance.randint(1, 3))
-    return body
-
-
-async def test_requests_in_company_do_not_mix(decoder_artifact: Artifact) -> None:
-    chance = random.Random(0)
-    asked = [(random_body(chance), chance.choice([{}, BINARY])) for _ in range(30)]
-    config = decoder_artifact.manifest.config
-    engine = FakeEngine(config, batch_seconds=0.001, concurrency=2)
-    async with serving(decoder_artifact, engine) as client:
-
-        async def ask(body: dict[str, Any], headers: dict[str, str]) -> bytes:
-            response = await client.post("/attention", json=body, headers=headers)
-            assert response.status_code == 200, response.text
-            return response.content
-
-        alone = [await ask(*one) for one in asked]
-        together = await asyncio.gather(*(ask(*one) for one in asked))
-    assert together == alone
-    assert len(set(alone)) == 30
 
 
 PART_TEXTS = ["it was too tired to cross the street " * 5, "", "because it was too tired"]
@@ -394,9 +299,3 @@ async def test_maps_are_pooled_in_the_thread_that_computed_them(
     await client.post("/attention", json={"inputs": "a", "max_size": 2})
     assert len(names) == 2
     assert threading.current_thread().name not in names
-
-
-async def test_places_of_a_text_that_has_fewer_tokens(client: httpx.AsyncClient) -> None:
-    body = {"inputs": PART_TEXTS, "queries": [5]}
-    says = "queries: 5 is not in -2 … 1, the tokens of inputs[1]"
-    assert_problem(await client.post("/attention", json=body), 422, says)

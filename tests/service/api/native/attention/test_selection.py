@@ -76,30 +76,6 @@ def test_what_is_asked(body: dict[str, Any], name: str, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ({"layers": [6]}, "layers: 6 is not in -6 … 5"),
-        ({"layers": [0, -7]}, "layers: -7 is not in -6 … 5"),
-        ({"heads": [4]}, "heads: 4 is not in -4 … 3"),
-        ({"heads": [-5]}, "heads: -5 is not in -4 … 3"),
-        ({"layers": [0, -6]}, "layers: one is listed twice"),
-        ({"layers": [-1, 2, 5]}, "layers: one is listed twice"),
-        ({"heads": [3, 0, -1]}, "heads: one is listed twice"),
-        ({"ablate": [head(6, 0)]}, "ablate: layer: 6 is not in -6 … 5"),
-        ({"ablate": [head(0, 4)]}, "ablate: head: 4 is not in -4 … 3"),
-        ({"ablate": [head(0, 0), head(-7, 0)]}, "ablate: layer: -7"),
-        ({"ablate": [head(1, 2), head(1, 2)]}, "ablate: one is listed twice"),
-        ({"ablate": [head(0, 3), head(2, 2), head(-6, -1)]}, "ablate: one is listed twice"),
-        ({"top_k": 3, "include": ["stats", "rollout"]}, "top_k is of the weights"),
-        ({"top_k": 3, "include": ["norms"]}, "top_k is of the weights"),
-    ],
-)
-def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
-    with pytest.raises(Unprocessable, match=says):
-        asked(**body)
-
-
-@pytest.mark.parametrize(
     "body",
     [
         {"include": ["weights", "stats"]},
@@ -380,26 +356,6 @@ async def test_of_an_ablated_run(client: httpx.AsyncClient) -> None:
     softmax = torch.softmax(torch.tensor(cut["scores"]), -1).numpy()
     np.testing.assert_allclose(softmax, result["attention"][0][0], atol=1e-5)
     np.testing.assert_allclose(cut["weights"], result["attention"][0][0], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"layer": 2}, "layer: 2 is not in -2 … 1"),
-        ({"head": -3}, "head: -3 is not in -2 … 1"),
-        ({"layer": None}, "layer"),
-        ({"queries": [40]}, "queries: 40 is not in -9 … 8, the tokens of inputs[0]"),
-        ({"keys": [1, -8]}, "keys: one of inputs[0] is listed twice"),
-        ({"queries": []}, "at least one token"),
-        ({"ablate": [{"layer": 5, "head": 0}]}, "ablate: layer: 5 is not in"),
-        ({"heads": [0]}, "heads"),
-    ],
-    ids=str,
-)
-async def test_what_is_refused(artifact: Artifact, changes: dict[str, Any], says: str) -> None:
-    body = {"inputs": SCORED[0], "layer": 0, "head": 0} | changes
-    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
-        assert_problem(await client.post(ROUTE, json=body), 422, says)
 
 
 async def test_a_long_text_is_refused(artifact: Artifact) -> None:

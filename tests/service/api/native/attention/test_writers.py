@@ -35,6 +35,7 @@ from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY
 from tests.service import plain
 from tests.service.harness import CONFIG, batching, body_of, tokenized
+from tests.service.with_targets import PREFIXES
 
 ODD = EncoderConfig.model_validate(
     CONFIG.model_dump() | {"num_hidden_layers": 3, "num_attention_heads": 5, "hidden_size": 15}
@@ -204,34 +205,46 @@ def assert_result(found: dict[str, Any], text: Text, asked: AttentionSelection) 
     assert found["truncated"] is text.truncated
 
 
-def tensors_of(reply: dict[str, Any], asked: AttentionSelection, *, half: bool) -> dict[str, Any]:
+def tensors_of(reply: dict[str, Any], *, half: bool) -> dict[str, Any]:
     """Return the tensors that the binary form of a JSON reply must hold."""
     results = reply["results"]
-    lengths = [len(result["tokens"]) for result in results]
-    weights = np.float16 if half else np.float32
-    found: dict[str, Any] = {
-        "cu_seqlens": np.array([0, *itertools.accumulate(lengths)], np.int32),
-        "token_ids": np.array([n for result in results for n in result["token_ids"]], np.int32),
-        "segment_ids": np.array([n for result in results for n in result["segment_ids"]], np.int32),
-        "truncated": np.array([result["truncated"] for result in results], np.uint8),
-    }
+    found: dict[str, Any] = {"segment_ids": joined(results, "segment_ids", np.int32)}
+    for prefix in ("", "target_") if "target_tokens" in results[0] else ("",):
+        truncated = [one[f"{prefix}truncated"] for one in results]
+        found[f"{prefix}truncated"] = np.array(truncated, np.uint8)
+        found[f"{prefix}token_ids"] = joined(results, f"{prefix}token_ids", np.int32)
+        lengths = [len(one[f"{prefix}tokens"]) for one in results]
+        found[f"{prefix}cu_seqlens"] = np.array([0, *itertools.accumulate(lengths)], np.int32)
+    for name in ("pooled_shift", "target_logprob_shift"):
+        if name in results[0]:
+            found[name] = np.array([one[name] for one in results], np.float32)
+    if "target_logprobs" in results[0]:
+        found["target_logprobs"] = joined(results, "target_logprobs", np.float32)
     for index, result in enumerate(results):
-        if "weights" in asked.include and asked.top_k is None:
-            found[f"attention.{index}"] = np.array(result["attention"], "f4").astype(weights)
-        elif "weights" in asked.include:
-            indices, values = result["attention"]["indices"], result["attention"]["values"]
-            found[f"attention.{index}.indices"] = np.array(indices, np.int32)
-            found[f"attention.{index}.values"] = np.array(values, "f4").astype(weights)
-        for name, values in result.get("stats", {}).items():
-            found[f"stats.{index}.{name}"] = np.array(values, np.float32)
-        if "rollout" in asked.include:
-            found[f"rollout.{index}"] = np.array(result["rollout"], np.float32)
-        for name in {"norms", "norm_rollout"} & result.keys():
+        for prefix in PREFIXES.values():
+            maps = result.get(f"{prefix}attention")
+            found |= weights_of(f"{prefix}attention.{index}", maps, half=half)
+            if norms := result.get(f"{prefix}norms"):
+                found[f"{prefix}norms.{index}"] = np.array(norms, np.float32)
+            for stat, values in result.get(f"{prefix}stats", {}).items():
+                found[f"{prefix}stats.{index}.{stat}"] = np.array(values, np.float32)
+        for name in {"rollout", "norm_rollout"} & result.keys():
             found[f"{name}.{index}"] = np.array(result[name], np.float32)
-    if asked.ablates:
-        shifts = [result["pooled_shift"] for result in results]
-        found["pooled_shift"] = np.array(shifts, np.float32)
     return found
+
+
+def weights_of(name: str, maps: Any, *, half: bool) -> dict[str, Any]:
+    weights = np.float16 if half else np.float32
+    if isinstance(maps, dict):
+        return {
+            f"{name}.indices": np.array(maps["indices"], np.int32),
+            f"{name}.values": np.array(maps["values"], "f4").astype(weights),
+        }
+    return {name: np.array(maps, "f4").astype(weights)} if maps else {}
+
+
+def joined(results: Sequence[dict[str, Any]], name: str, dtype: Any) -> Any:
+    return np.concatenate([np.array(one[name], dtype) for one in results])
 
 
 def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -266,7 +279,7 @@ def test_both_forms_hold_what_was_computed(asked: AttentionSelection, tmp_path: 
     for half in (False, True):
         body = written(asked, RAGGED, binary=True, half=half)
         assert_aligned(body)
-        wanted = tensors_of(reply, asked, half=half)
+        wanted = tensors_of(reply, half=half)
         same(safetensors.numpy.load(body), wanted)
         same(safetensors.torch.load(body), wanted)
         file = tmp_path / "reply.safetensors"
