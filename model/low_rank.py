@@ -69,11 +69,6 @@ class LowRankTable(nn.Module):
         return cast(Tensor, self.up(self.down(ids) * chosen))
 
 
-def low_rank_table(config: EncoderConfig, size: int) -> LowRankTable | None:
-    """Return the additions to embeddings of words, of a size; None without adapters."""
-    return LowRankTable(config.adapters, config.vocab_size, size) if config.adapters else None
-
-
 def low_rank_maps(config: EncoderConfig, **sizes: tuple[int, int]) -> nn.ModuleDict | None:
     """Return the additions to a module's maps by their names; None without adapters.
 

@@ -22,16 +22,10 @@ class PackedBatch(NamedTuple):
     """
 
     input_ids: Tensor
-    """`[T]`."""
     token_type_ids: Tensor
-    """`[T]`, the segment of each token."""
     position_ids: Tensor
-    """`[T]`, position of each token in its text."""
     padded_index: Tensor
-    """`[B, S]`, index n of the token at each position of the grid; −n − 1 if the token is masked as
-    a key; −1 for a position without a token."""
     packed_index: Tensor
-    """`[T]`, position of each token in the flattened grid."""
     pixels: Tensor | None = None
     """`[T, F]` in float32, pixels of each patch; None for texts."""
     low_rank: Tensor | None = None

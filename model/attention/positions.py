@@ -23,24 +23,17 @@ def rotary_frequencies(base: float, size: int, scaling: RotaryScaling | None = N
     frequencies = 1.0 / base**exponents
     if scaling is None:
         return frequencies
-    kept = _KEPT[scaling.kind](scaling, frequencies, base)
+    kept = torch.zeros_like(frequencies)  # share of each frequency that is not divided
+    if scaling.kind == "llama3":  # linear in its rotations over the original length
+        low, high = scaling.low_rotations, scaling.high_rotations
+        rotations = scaling.original_length * frequencies / (2 * math.pi)
+        kept = ((rotations - low) / (high - low)).clamp(0, 1)
+    elif scaling.kind == "yarn":
+        kept = _kept_by_yarn(scaling, frequencies, base)
     return frequencies * kept + frequencies / scaling.factor * (1 - kept)
 
 
-def _kept_linear(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tensor:
-    del scaling, base
-    return torch.zeros_like(frequencies)
-
-
-def _kept_llama3(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tensor:
-    """Return the kept share of each frequency, linear in its rotations over the original length."""
-    del base
-    low, high = scaling.low_rotations, scaling.high_rotations
-    rotations = scaling.original_length * frequencies / (2 * math.pi)
-    return ((rotations - low) / (high - low)).clamp(0, 1)
-
-
-def _kept_yarn(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tensor:
+def _kept_by_yarn(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tensor:
     """Return the kept share of each frequency, linear in the feature's index.
 
     Peng et al. 2023, section 3.2 (https://arxiv.org/abs/2309.00071).
@@ -59,10 +52,6 @@ def _kept_yarn(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tens
         last += 0.001
     features = torch.arange(len(frequencies), dtype=torch.float32, device="cpu")
     return 1 - ((features - first) / (last - first)).clamp(0, 1)
-
-
-_KEPT = {"linear": _kept_linear, "yarn": _kept_yarn, "llama3": _kept_llama3}
-"""Kind of scaling → share of each frequency that is not divided by the factor, `[p/2]`."""
 
 
 def rotate(x: Tensor, frequencies: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from model.attention.positions import alibi_table, bucket_table
 from model.config.encoder import EncoderConfig
-from model.low_rank import low_rank_table
+from model.low_rank import LowRankTable
 from model.norms import norm_of
 from model.packing import PackedBatch
 
@@ -85,7 +85,9 @@ class Embeddings(nn.Module):
             self.position = nn.Embedding(config.max_position_embeddings + offset, size)
         if config.type_vocab_size:
             self.token_type = nn.Embedding(config.type_vocab_size, size)
-        self.low_rank = low_rank_table(config, size)
+        self.low_rank = None
+        if config.adapters:
+            self.low_rank = LowRankTable(config.adapters, config.vocab_size, size)
         if layout.norm:
             self.layer_norm = norm_of(config, h if layout.projection == "before_norm" else size)
         if layout.projection != "none":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -98,19 +99,27 @@ class Layer(nn.Module, ABC):
         """Map `[T, H]` → `[T, H]`; arguments as for `SelfAttention.attend`."""
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
-        """Return the layer's attention weights `[B, N, S, S]` for its input."""
-        return self.attention.maps(hidden, batch, relative)
+        """Return the layer's attention weights `[B, N, S, S]` for its input `[T, H]`."""
+        return self.attention.maps(self._entering(hidden), batch, relative)
 
     def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
         """Return the parameters that the layer's maps depend on, beside its input.
 
         They are `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
         """
-        return self.attention.head_parameters(relative)
+        return self.attention.head_parameters(relative) | self._input_norm()
 
     def value_parameters(self) -> dict[str, Tensor]:
         """Return the parameters of the heads' added vectors, likewise; see `value_products`."""
-        return self.attention.value_parameters()
+        return self.attention.value_parameters() | self._input_norm()
+
+    def _entering(self, hidden: Tensor) -> Tensor:
+        """Return the input of attention, for the layer's input `[T, H]`."""
+        return hidden
+
+    def _input_norm(self) -> dict[str, Tensor]:
+        """Return the parameters of the norm of the layer's input."""
+        return {}
 
 
 class PostNormLayer(Layer):
@@ -153,17 +162,8 @@ class PreNormLayer(Layer):
         normed = self.feed_forward_norm(hidden)
         return hidden + self.feed_forward(normed, batch.low_rank)
 
-    def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
-        """Return the attention weights, `[T, H]` → `[B, N, S, S]`."""
-        return self.attention.maps(self.attention_norm(hidden), batch, relative)
-
-    def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
-        """Return the parameters of the maps, including the norm of the layer's input."""
-        return super().head_parameters(relative) | self._input_norm()
-
-    def value_parameters(self) -> dict[str, Tensor]:
-        """Return the parameters of added vectors, including the norm of the layer's input."""
-        return super().value_parameters() | self._input_norm()
+    def _entering(self, hidden: Tensor) -> Tensor:
+        return cast(Tensor, self.attention_norm(hidden))
 
     def _input_norm(self) -> dict[str, Tensor]:
         """Return the norm's parameters; a layer without one gets a norm that is not applied.

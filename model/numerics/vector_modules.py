@@ -22,10 +22,26 @@ DenseActivation = Literal[
 DENSE_ACTIVATIONS: tuple[DenseActivation, ...] = get_args(DenseActivation)
 
 
-class Dense(BaseModel):
-    """Linear map and activation, as in sentence-transformers' Dense."""
+class _Module(BaseModel):
+    """Module from vectors `[B, H]` to vectors, with tensors by name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @property
+    def additive(self) -> bool:
+        """Whether the map is linear apart from its bias.
+
+        A norm is linear for a given vector, whose deviation or length is a constant.
+        """
+        return True
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return name → shape of the module's tensors in a checkpoint."""
+        return {}
+
+
+class Dense(_Module):
+    """Linear map and activation, as in sentence-transformers' Dense."""
 
     kind: Literal["Dense"] = "Dense"
     in_features: int = Field(gt=0)
@@ -36,7 +52,7 @@ class Dense(BaseModel):
     """Whether the input is added to the output, through a linear map if sizes differ."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return name → shape of the module's tensors in a checkpoint."""
+        """Return a matrix, and another if the input is added to an output of another size."""
         matrix = (self.out_features, self.in_features)
         bias = {"linear.bias": (self.out_features,)} if self.bias else {}
         mapped = self.residual and self.in_features != self.out_features
@@ -72,19 +88,12 @@ class Dense(BaseModel):
         return outputs
 
 
-class LayerNorm(BaseModel):
+class LayerNorm(_Module):
     """Layer normalisation of a vector (Ba et al. 2016, https://arxiv.org/abs/1607.06450)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: Literal["LayerNorm"] = "LayerNorm"
     dimension: int = Field(gt=0)
     eps: float = Field(gt=0, default=1e-5)
-
-    @property
-    def additive(self) -> bool:
-        """Whether the map is linear: yes for a given vector, where the deviation is a constant."""
-        return True
 
     def shares(self, shares: Floats, tensors: Mapping[str, Floats]) -> Floats:
         """Return the shares of the output, given shares `[n, dimension]` of the vector.
@@ -97,7 +106,7 @@ class LayerNorm(BaseModel):
         return scaled * tensors["norm.weight"] + tensors["norm.bias"] / np.float32(len(shares))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return name → shape of the module's tensors in a checkpoint."""
+        """Return weight and bias."""
         return {"norm.weight": (self.dimension,), "norm.bias": (self.dimension,)}
 
     def __call__(self, vectors: Floats, tensors: Mapping[str, Floats]) -> Floats:
@@ -105,26 +114,15 @@ class LayerNorm(BaseModel):
         return standardized(vectors, self.eps) * tensors["norm.weight"] + tensors["norm.bias"]
 
 
-class Normalize(BaseModel):
+class Normalize(_Module):
     """L2 normalisation before another module."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     kind: Literal["Normalize"] = "Normalize"
-
-    @property
-    def additive(self) -> bool:
-        """Whether the map is linear: yes for a given vector, where the scale is a constant."""
-        return True
 
     def shares(self, shares: Floats, _: Mapping[str, Floats]) -> Floats:
         """Return the shares of the unit vector, given shares `[n, H]` of the vector."""
         norm = np.sqrt(np.square(shares.sum(axis=0)).sum())
         return shares / np.maximum(norm, np.float32(1e-12))
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return no shapes: the module has no tensors."""
-        return {}
 
     def __call__(self, vectors: Floats, _: Mapping[str, Floats]) -> Floats:
         """Scale vectors `[B, H]` to unit length."""
@@ -143,19 +141,14 @@ def tensor_name(place: int, name: str) -> str:
 def size_after(modules: Sequence[VectorModule], size: int) -> int | None:
     """Return the size that vectors of `size` features get; None if the modules do not fit."""
     for module in modules:
-        expected, size_after_module = _sizes(module, size)
-        if expected != size:
+        entering = expected = size
+        if isinstance(module, Dense):
+            expected, size = module.in_features, module.out_features
+        elif isinstance(module, LayerNorm):
+            expected = module.dimension
+        if expected != entering:
             return None
-        size = size_after_module
     return size
-
-
-def _sizes(module: VectorModule, size: int) -> tuple[int, int]:
-    if isinstance(module, Dense):
-        return module.in_features, module.out_features
-    if isinstance(module, LayerNorm):
-        return module.dimension, module.dimension
-    return size, size
 
 
 def standardized(vectors: Floats, eps: float) -> Floats:

@@ -191,8 +191,7 @@ def _prompts(folder: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: max_active_dims is not supported; sparse vectors are whole here"
         )
-    prompts, default = read_prompts(path, content)
-    return {"prompts": prompts, "default_prompt_name": default}
+    return read_prompts(path, content)
 
 
 def _from_modules(

@@ -91,20 +91,17 @@ def read_model(path: Path) -> Fields:
     """Read `config_sentence_transformers.json`: prompts, number of dimensions, similarity."""
     content = read_object(path)
     refuse_unknown(path, content, MODEL_KEYS)
-    prompts, default = read_prompts(path, content)
     if (named := content.get("similarity_fn_name")) in ("maxsim", "meanmaxsim"):
         raise ConfigError(f"{path}: similarity_fn_name {named!r} needs a vector per token")
-    return {
-        "prompts": prompts,
-        "default_prompt_name": default,
+    return read_prompts(path, content) | {
         "truncate_dim": content.get("truncate_dim"),
         "matryoshka_dims": content.get("matryoshka_dims") or (),
         "similarity_fn_name": content.get("similarity_fn_name") or "cosine",
     }
 
 
-def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | None]:
-    """Return the prompts by name, and the name of the default prompt."""
+def read_prompts(path: Path, content: Fields) -> Fields:
+    """Return `prompts` by name, and `default_prompt_name`."""
     prompts = content.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ConfigError(f"{path}: prompts is not a JSON object")
@@ -114,7 +111,7 @@ def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | Non
     known = [None, "query", "document", *prompts]
     if default not in known:
         raise ConfigError(f"{path}: default_prompt_name {default!r} is not one of its prompts")
-    return prompts, default if default in prompts else None
+    return {"prompts": prompts, "default_prompt_name": default if default in prompts else None}
 
 
 def read_transformer(

@@ -360,15 +360,11 @@ def _stanford(folder: Path) -> Fields:
 
 def _prompts(path: Path, settings: Fields, prefixes: Mapping[str, str] | None = None) -> Fields:
     """Return the prompts, each with PyLate's prefix, which is not repeated."""
-    prompts, default = read_prompts(path, settings)
-    composed = {
-        role: prefix + prompts.get(role, "").removeprefix(prefix)
-        for role, prefix in (prefixes or {}).items()
-    }
-    return {
-        "prompts": dict.fromkeys(ROLES, "") | prompts | composed,
-        "default_prompt_name": default,
-    }
+    fields = read_prompts(path, settings)
+    prompts: dict[str, str] = dict.fromkeys(ROLES, "") | fields["prompts"]
+    for role, prefix in (prefixes or {}).items():
+        prompts[role] = prefix + prompts[role].removeprefix(prefix)
+    return fields | {"prompts": prompts}
 
 
 def _are(modules: Sequence[ModuleEntry], known: set[str]) -> bool:

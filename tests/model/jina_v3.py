@@ -136,17 +136,8 @@ def _published(name: str) -> str:
     return f"roberta.{'encoder.' if name.startswith('layers') else ''}{name}"
 
 
-def write_with_folders(
-    reference: Reference, folder: Path, change: Callable[[str, dict[str, Any]], None] | None = None
-) -> Path:
-    """Write the layout for transformers: an adapter of PEFT in a folder of each task.
-
-    Args:
-        reference: the model.
-        folder: folder to write.
-        change: function that changes a task's `adapter_config.json`.
-
-    """
+def write_with_folders(reference: Reference, folder: Path) -> Path:
+    """Write the layout for transformers: an adapter of PEFT in a folder of each task."""
     reference.base.config.lora_adaptations = list(TASKS)
     reference.base.config.task_instructions = INSTRUCTIONS
     reference.base.save_pretrained(folder)
@@ -164,8 +155,6 @@ def write_with_folders(
                 tensors[f"{prefix}B.weight"] = b[number].clone()
         save_file(tensors, inside / "adapter_model.safetensors")
         config = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "bias": "none"}
-        if change:
-            change(task, config)
         (inside / "adapter_config.json").write_text(json.dumps(config))
     return folder
 

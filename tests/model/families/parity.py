@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
-from model.encoder.encoder import Encoder
+from model.encoder.encoder import Encoder, EncoderOutput
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.packed_vectors import assert_packed_vectors_equal
@@ -67,9 +67,7 @@ def assert_equal_to(
     texts = texts_of(encoder, lengths)
     with torch.no_grad():
         batch = pack([(text, [0] * len(text)) for text in texts])
-        packed = PackedBatch.of(batch)
-        ours = encoder(packed, output_attentions=True)
-        config, every_head = encoder.config, encoder.head_parameters()
+        ours = encoder(PackedBatch.of(batch), output_attentions=True)
         start, sharpest, last_states = 0, 0.0, []
         for row, text in enumerate(texts):
             theirs = reference(
@@ -80,25 +78,37 @@ def assert_equal_to(
             )
             rows = slice(start, start := start + len(text))
             last_states.append(theirs[0][0].numpy())
-            # CLIP and SigLIP normalise after the last of transformers' hidden_states
-            states = (*theirs.hidden_states[:-1], theirs[0])
-            for expected, found in zip(states, ours.hidden_states, strict=True):
-                atol = 1e-5 * expected.abs().max().item()
-                torch.testing.assert_close(found[rows], expected[0], atol=atol, rtol=0)
-            for layer, expected in enumerate(theirs.attentions):
-                found = ours.attentions[layer][row, :, : len(text), : len(text)]
-                torch.testing.assert_close(found, expected[0], atol=5e-6, rtol=0)
-                entering = ours.hidden_states[layer][None, rows]
-                parameters = some_heads(every_head[layer], [1, 0], config.num_attention_heads)
-                heads = Heads.from_parameters(parameters, encoder.rule)
-                some = attention_weights(heads, entering, entering)[0]
-                torch.testing.assert_close(some, expected[0, [1, 0]], atol=5e-6, rtol=0)
-                if len(text) > 16:
-                    sharpest = max(sharpest, expected.max().item())
+            sharp = assert_row_equal(encoder, ours, theirs, row, rows)
+            sharpest = max(sharpest, sharp if len(text) > 16 else 0.0)
     assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
     assert_masked_tokens_equal(reference, encoder, texts[2])
     assert_packed_vectors_equal(encoder, batch, last_states)
     return encoder
+
+
+def assert_row_equal(
+    encoder: Encoder, ours: EncoderOutput, theirs: Any, row: int, rows: slice
+) -> float:
+    """Compare a text's or picture's tokens with the reference's alone; return its largest weight.
+
+    The last state is the reference's result, after its final norm: CLIP and SigLIP normalise after
+    the last of transformers' `hidden_states`.
+    """
+    states = (*theirs.hidden_states[:-1], theirs[0])
+    for expected, found in zip(states, ours.hidden_states, strict=True):
+        atol = 1e-5 * expected.abs().max().item()
+        torch.testing.assert_close(found[rows], expected[0], atol=atol, rtol=0)
+    count, heads = rows.stop - rows.start, encoder.config.num_attention_heads
+    for layer, (expected, every_head) in enumerate(
+        zip(theirs.attentions, encoder.head_parameters(), strict=True)
+    ):
+        found = ours.attentions[layer][row, :, :count, :count]
+        torch.testing.assert_close(found, expected[0], atol=5e-6, rtol=0)
+        entering = ours.hidden_states[layer][None, rows]
+        two = Heads.from_parameters(some_heads(every_head, [1, 0], heads), encoder.rule)
+        some = attention_weights(two, entering, entering)[0]
+        torch.testing.assert_close(some, expected[0, [1, 0]], atol=5e-6, rtol=0)
+    return max(maps.max().item() for maps in theirs.attentions)
 
 
 def assert_masked_tokens_equal(

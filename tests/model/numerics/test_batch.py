@@ -73,35 +73,16 @@ def test_the_grid_holds_each_text_in_its_row(lengths: list[int]) -> None:
     texts = random_texts(lengths)
     batch = pack(texts)
     assert batch.padded_index.shape == (len(lengths), max(lengths))
+    assert batch.cu_seqlens.tolist() == [0, *np.cumsum(lengths)]
+    flat = batch.padded_index.flatten()
+    assert batch.packed_index.tolist() == np.flatnonzero(flat != PADDING).tolist()
+    assert flat[batch.packed_index].tolist() == list(range(sum(lengths)))
     for row, (ids, segments) in zip(batch.padded_index, texts, strict=True):
         n = len(ids)
         assert batch.input_ids[row[:n]].tolist() == ids
         assert batch.token_type_ids[row[:n]].tolist() == segments
         assert batch.position_ids[row[:n]].tolist() == list(range(n))
         assert (row[n:] == PADDING).all()
-
-
-@settings(deadline=None)
-@given(LENGTHS)
-def test_there_and_back(lengths: list[int]) -> None:
-    batch = pack(random_texts(lengths))
-    tokens = np.arange(sum(lengths))
-    grid = batch.padded_index.flatten()
-    assert grid[grid != PADDING].tolist() == tokens.tolist()
-    assert grid[batch.packed_index].tolist() == tokens.tolist()
-    places, (held,) = batch.packed_index, np.nonzero(grid != PADDING)
-    assert places.tolist() == held.tolist()
-
-
-@settings(deadline=None)
-@given(LENGTHS)
-def test_cu_seqlens_cut_the_texts_out_again(lengths: list[int]) -> None:
-    texts = random_texts(lengths)
-    batch = pack(texts)
-    starts, ends = batch.cu_seqlens[:-1], batch.cu_seqlens[1:]
-    assert len(starts) == len(texts)
-    cut = [batch.input_ids[a:b].tolist() for a, b in zip(starts, ends, strict=True)]
-    assert cut == [ids for ids, _ in texts]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint32, None])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-import shutil
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -199,23 +197,11 @@ def test_offline(hub: StandIn, tmp_path: Path) -> None:
     assert hub.requests == []
 
 
-def test_an_unknown_name(hub: StandIn, tmp_path: Path) -> None:
-    message = fails("someone/else", tmp_path, hub.endpoint)
-    start = f"{hub.endpoint} has no model someone/else, or it is private"
-    assert message == f"{start}: HF_TOKEN gives a token"
-
-
 @pytest.mark.parametrize(
     "name", [" ", "a/b/c", "-x", "../up", "a b", "x" * 100, "/no/folder", "~nobody/x"]
 )
 def test_what_is_no_name(tmp_path: Path, name: str) -> None:
     assert "neither a folder nor a model's name" in fails(name, tmp_path)
-
-
-def test_a_hub_out_of_reach(hub: StandIn, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    assert f"cannot be fetched from {endpoint}" in fails(NAME, tmp_path, endpoint)
 
 
 @pytest.mark.usefixtures("nothing_embedded")
@@ -257,15 +243,6 @@ def test_a_default_without_safetensors(hub: StandIn, repository: Path, tmp_path:
         find(DEFAULT_MODEL, tmp_path, hub.endpoint)
 
 
-def test_a_damaged_package(minilm_checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    copy = Path(shutil.copytree(minilm_checkpoint, tmp_path / minilm_checkpoint.name))
-    with (copy / "model.safetensors").open("r+b") as file:
-        file.seek(-1, 2)
-        file.write(b"\xff")
-    monkeypatch.setattr("model.sources.locate.embedded_default", lambda: copy)
-    assert "SHA-256" in fails(DEFAULT_MODEL, tmp_path)
-
-
 def test_a_folder_is_called_by_its_own_name(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "my-model").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -273,11 +250,6 @@ def test_a_folder_is_called_by_its_own_name(tmp_path: Path, monkeypatch: Any) ->
         assert display_name(name) == "my-model"
     assert display_name("organisation/model") == "organisation/model"
     assert display_name("organisation/model@v1") == "organisation/model"
-
-
-def test_a_snapshot_is_called_by_its_repositorys_name(hub: StandIn, tmp_path: Path) -> None:
-    folder, _ = find(NAME, tmp_path, hub.endpoint)
-    assert display_name(str(folder)) == NAME
 
 
 def test_a_home_is_expanded_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

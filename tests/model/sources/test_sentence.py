@@ -279,11 +279,6 @@ def test_the_limit_of_old_tokenizers_has_another_name(folder: Path) -> None:
     assert_equals_sentence_transformers(folder)
 
 
-def test_the_limit_never_exceeds_the_position_table(folder: Path) -> None:
-    edit_json(folder / "sentence_bert_config.json", max_seq_length=POSITIONS + 1)
-    assert read(folder).max_length == POSITIONS
-
-
 @pytest.mark.parametrize("model_max_length", [15, NO_LIMIT, None])
 def test_a_plain_transformers_folder_gets_the_defaults(
     folder: Path, model_max_length: int | None
@@ -297,17 +292,6 @@ def test_a_plain_transformers_folder_gets_the_defaults(
     expected = POSITIONS if model_max_length != 15 else 15
     assert read(folder) == SentenceConfig(pooling="mean", max_length=expected)
     assert_equals_sentence_transformers(folder)
-
-
-def test_only_config_and_weights_are_enough(tmp_path: Path) -> None:
-    assert read(tmp_path) == SentenceConfig(
-        pooling="mean",
-        normalize=False,
-        max_length=POSITIONS,
-        prompts={},
-        include_prompt=True,
-        lowercase=False,
-    )
 
 
 def test_the_default_model_is_read(minilm_checkpoint: Path) -> None:

@@ -51,16 +51,6 @@ def module(folder: Path, kind: str, **content: Any) -> ModuleEntry:
     return ModuleEntry(kind, folder)
 
 
-def test_without_the_file_there_are_the_defaults(tmp_path: Path) -> None:
-    assert read_model(tmp_path / SETTINGS) == {
-        "prompts": {},
-        "default_prompt_name": None,
-        "truncate_dim": None,
-        "matryoshka_dims": (),
-        "similarity_fn_name": "cosine",
-    }
-
-
 def test_what_says_nothing_of_a_vector_is_left_alone(tmp_path: Path) -> None:
     says = {"__version__": {"torch": "2"}, "requirements": ["x>1"], "later": None, "more": {}}
     assert read_model(write(tmp_path, SETTINGS, **says) / SETTINGS)["prompts"] == {}
@@ -245,11 +235,6 @@ def test_modules_of_other_kinds_are_named(kind: str, what: str) -> None:
 def test_another_order_of_modules_is_refused(kinds: list[str]) -> None:
     message = kind_refusal(check_modules, HERE, kinds)
     assert f"the modules {' → '.join(kinds) or '(none)'} are not supported; Transformer" in message
-
-
-def test_modules_of_one_vector_are_taken() -> None:
-    check_modules(HERE, ["Transformer", "Pooling"])
-    check_modules(HERE, ["Transformer", "Pooling", "Normalize", "Dense", "Dropout", "LayerNorm"])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from huggingface_hub.utils import http_backoff, validate_repo_id
 from model.errors import SourceError
 from model.sources.hub.download import report_download, report_retries
 from model.sources.hub.repository import Repository, cached_name, find_cached, is_name
+from model.sources.locate import display_name
 from tests.hub import COMMIT, NAME, STATUSES, StandIn
 
 HERE = Repository(NAME)
@@ -91,7 +92,7 @@ def test_a_damaged_reference(cache: Path) -> None:
 def test_a_snapshot_has_its_repositorys_name(cache: Path) -> None:
     found = find_cached(cache, HERE)
     assert found is not None
-    assert cached_name(found.folder) == NAME
+    assert cached_name(found.folder) == display_name(str(found.folder)) == NAME
     assert cached_name(cache) is None
     assert cached_name(Path("/")) is None
 
