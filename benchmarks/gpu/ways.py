@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel, BertConfig, BertModel, BertTokenizer, ViTConfig, ViTModel
 
 from benchmarks.gpu.lab import Lab, Make, Shape, Unavailable, Way
-from model.artifact.manifest import VECTORS_GRAPH, Artifact, load_artifact
+from model.artifact.manifest import GRAPHS, Artifact, load_artifact
 from model.export.emulation import emulate
 from model.export.exporter import export
 from model.numerics.batch import Batch, pack
@@ -104,7 +104,7 @@ class Model:
         """Session of the graph of vectors on the lab's stream."""
         if self.lab.stream is None:
             return self.runtime.vectors.session._session
-        options, graph = SessionOptions(), str(self.artifact.path(VECTORS_GRAPH))
+        options, graph = SessionOptions(), str(self.artifact.path(GRAPHS["vectors"]))
         options.enable_mem_pattern = False
         how = {"user_compute_stream": str(self.lab.stream.cuda_stream)}
         providers = [("CUDAExecutionProvider", how | provider_options(Place("cuda"), None))]

@@ -67,25 +67,22 @@ def check_locations(graph: Path, names: Sequence[str]) -> None:
     content = graph.read_bytes()
     ours = (_field(13, _field(1, _LOCATION) + _field(2, name.encode())) for name in names)
     if content.count(_LOCATION) != sum(map(content.count, ours)):
-        allowed = " or ".join(names) or "its own"
-        raise ArtifactError(
-            f"{graph} has tensors in another file than {allowed}; export the model again"
-        )
+        raise _elsewhere(graph, names)
 
 
 def check_references(path: Path, names: Sequence[str]) -> None:
     """Raise an error if a safetensors file shares tensors of files other than the named ones."""
-    try:
+    with reading(path):
         files = {reference.file for reference in read_header(path).shared.values()}
-    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-        raise ArtifactError(
-            f"{path} cannot be read ({type(error).__name__}); export the model again"
-        ) from None
     if not files <= {*names}:
-        raise ArtifactError(
-            f"{path} has tensors in another file than {' or '.join(names) or 'its own'}; export "
-            "the model again"
-        )
+        raise _elsewhere(path, names)
+
+
+def _elsewhere(path: Path, names: Sequence[str]) -> ArtifactError:
+    allowed = " or ".join(names) or "its own"
+    return ArtifactError(
+        f"{path} has tensors in another file than {allowed}; export the model again"
+    )
 
 
 def _field(number: int, value: bytes) -> bytes:

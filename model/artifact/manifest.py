@@ -34,24 +34,19 @@ from model.numerics.task_head import TaskConfig
 MANIFEST = "manifest.json"
 VISION = "vision"
 """Folder of the vision tower's artifact, inside the text tower's."""
-ENCODER_GRAPH = "encoder.onnx"
 ENCODER_DATA = "encoder.onnx.data"
-VECTORS_GRAPH = "vectors.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
 GOLDEN = "golden.safetensors"
 VECTOR_MODULES = "modules.safetensors"
 TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"
-TASK_GRAPH = "task.onnx"
 TASK_WEIGHTS = "task.safetensors"
-DECODER_GRAPH = "decoder.onnx"
 DECODER_DATA = "decoder.onnx.data"
-LOGPROBS_GRAPH = "logprobs.onnx"
 DECODER_HEADS = "decoder_heads.safetensors"
 DECODER_WEIGHTS = "decoder.safetensors"
 GRAPHS: dict[GraphName, str] = {name: f"{name}.onnx" for name in get_args(GraphName)}
-TASK_FILES = (TASK_GRAPH, TASK_WEIGHTS)
+TASK_FILES = (GRAPHS["task"], TASK_WEIGHTS)
 """Files of a task head."""
 DECODER_FILES = (
     *(GRAPHS[name] for name in OF_DECODER),
@@ -59,7 +54,11 @@ DECODER_FILES = (
 )
 """Files of a decoder."""
 FILES = (
-    *(name for name in GRAPHS.values() if name not in (VECTORS_GRAPH, *TASK_FILES, *DECODER_FILES)),
+    *(
+        name
+        for name in GRAPHS.values()
+        if name not in (GRAPHS["vectors"], *TASK_FILES, *DECODER_FILES)
+    ),
     *(ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER),
 )
 """Files of every artifact with graphs."""
@@ -70,13 +69,13 @@ FLOAT_WEIGHTS = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
 """Files of the float32 modules; serving reads only the tensors that graphs and heads name."""
 _OF_DECODING = (DECODER_DATA, ENCODER_DATA, WEIGHTS, DECODER_WEIGHTS)
 DATA_OF: dict[str, tuple[str, ...]] = {
-    ENCODER_GRAPH: (ENCODER_DATA, WEIGHTS),
-    VECTORS_GRAPH: (ENCODER_DATA, WEIGHTS),
+    GRAPHS["encoder"]: (ENCODER_DATA, WEIGHTS),
+    GRAPHS["vectors"]: (ENCODER_DATA, WEIGHTS),
     HEADS: (WEIGHTS,),
-    TASK_GRAPH: (WEIGHTS, TASK_WEIGHTS),
+    GRAPHS["task"]: (WEIGHTS, TASK_WEIGHTS),
     TASK_WEIGHTS: (WEIGHTS,),
-    DECODER_GRAPH: _OF_DECODING,
-    LOGPROBS_GRAPH: _OF_DECODING,
+    GRAPHS["decoder"]: _OF_DECODING,
+    GRAPHS["logprobs"]: _OF_DECODING,
     DECODER_WEIGHTS: (WEIGHTS,),
     DECODER_HEADS: (WEIGHTS, DECODER_WEIGHTS),
 }
@@ -166,7 +165,7 @@ class Manifest(Part):
         if self.static:
             return STATIC_FILES
         own = tuple(name for name in FILES if not (self.images and name == TOKENIZER))
-        of_vectors = (VECTORS_GRAPH,) if "vectors" in self.signature else ()
+        of_vectors = (GRAPHS["vectors"],) if "vectors" in self.signature else ()
         of_task = TASK_FILES if self.task else ()
         of_decoder = DECODER_FILES if self.decoder else ()
         of_targets = (TARGET_TOKENIZER,) if self.own_target_tokenizer else ()

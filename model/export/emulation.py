@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from onnx import helper, parser
 
-from model.artifact.manifest import VECTORS_GRAPH, Artifact
+from model.artifact.manifest import GRAPHS, Artifact
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import session_of
 
@@ -81,7 +81,7 @@ def emulate(artifact: Artifact, runtime: BoundRuntime) -> bool:
     """Give a runtime on a CPU an emulated graph of vectors; return whether it needed one."""
     if runtime.vectors or "vectors" not in artifact.manifest.signature:
         return False
-    graph = emulated(artifact.path(VECTORS_GRAPH))
+    graph = emulated(artifact.path(GRAPHS["vectors"]))
     runtime.use_vectors(session_of(graph, artifact.folder))
     return True
 

@@ -22,21 +22,17 @@ from model.artifact.golden import GoldenText, save_golden
 from model.artifact.integrity import exporter_version, writing
 from model.artifact.manifest import (
     DECODER_DATA,
-    DECODER_GRAPH,
     DECODER_HEADS,
     DECODER_WEIGHTS,
     ENCODER_DATA,
-    ENCODER_GRAPH,
     FORMAT,
     GOLDEN,
     GRAPHS,
     HEADS,
     TARGET_TOKENIZER,
-    TASK_GRAPH,
     TASK_WEIGHTS,
     TOKENIZER,
     VECTOR_MODULES,
-    VECTORS_GRAPH,
     WEIGHTS,
     Artifact,
     Manifest,
@@ -120,12 +116,12 @@ def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progres
 
     Tensors that its graphs share with the encoder's, usually the word embedding, are not repeated.
     """
-    progress(f"exporting {DECODER_GRAPH}")
+    progress(f"exporting {GRAPHS['decoder']}")
     beside = [folder / WEIGHTS]
     save_tensors(dict(sorted(decoder.state_dict().items())), folder / DECODER_WEIGHTS, beside)
     beside.append(folder / DECODER_WEIGHTS)
     save_tensors(decoder_head_parameters(decoder), folder / DECODER_HEADS, beside)
-    beside.append(folder / ENCODER_GRAPH)
+    beside.append(folder / GRAPHS["encoder"])
     for name, graph in export_decoder(decoder, dtype).items():
         if name in ("decoder", "logprobs"):
             save_graph(graph, folder / GRAPHS[name], DECODER_DATA, beside)
@@ -152,13 +148,8 @@ def export(
     An artifact that fails its verification is written too, with the result in its manifest; the
     service refuses it.
 
-    Args:
-        checkpoint: a Hugging Face folder.
-        out: a folder that does not exist yet, or is empty.
-        model: name under which the service answers.
-        precision: precision of the encoder's arithmetic, which determines the runtime.
-        progress: called with a line at each step.
-        device: device that verifies the artifact; the graphs are the same.
+    `out` is a folder that does not exist yet, or is empty; `model` the name under which the service
+    answers. The device verifies the artifact; the graphs are the same.
 
     Raises:
         ModelError: the checkpoint is unusable, the device is missing, `out` exists and is not
@@ -252,9 +243,11 @@ def _build(
 
     _save_encoder_graph(encoder, samples, manifest, folder, progress)
     if packed:
-        progress(f"exporting {VECTORS_GRAPH}")
+        progress(f"exporting {GRAPHS['vectors']}")
         graph = export_vectors(encoder, cast(PackedPooling, pooling))
-        save_graph(graph, folder / VECTORS_GRAPH, beside=[folder / WEIGHTS, folder / ENCODER_GRAPH])
+        save_graph(
+            graph, folder / GRAPHS["vectors"], beside=[folder / WEIGHTS, folder / GRAPHS["encoder"]]
+        )
     progress("exporting the graphs that all layers share")
     for name in WEIGHTLESS:
         save_graph(export_weightless(name, config, _dtype(precision)), folder / GRAPHS[name])
@@ -288,23 +281,23 @@ def _save_encoder_graph(
         served = quantized.encoder
         if quantized.kept:
             progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
-    progress(f"exporting {ENCODER_GRAPH}")
+    progress(f"exporting {GRAPHS['encoder']}")
     graph = export_encoder(
         served,
         _dtype(precision),
         three_axes=RUNTIMES[runtime_of(precision)].three_axes,
         relative=encoder.relative_parameters(),
     )
-    save_graph(graph, folder / ENCODER_GRAPH, external=ENCODER_DATA, beside=[folder / WEIGHTS])
+    save_graph(graph, folder / GRAPHS["encoder"], external=ENCODER_DATA, beside=[folder / WEIGHTS])
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
     """Write the task head, which is float32 in every precision."""
-    progress(f"exporting {TASK_GRAPH}")
+    progress(f"exporting {GRAPHS['task']}")
     beside = [folder / WEIGHTS]
     save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS, beside)
     beside.append(folder / TASK_WEIGHTS)
-    save_graph(export_task(head, config), folder / TASK_GRAPH, beside=beside)
+    save_graph(export_task(head, config), folder / GRAPHS["task"], beside=beside)
 
 
 def _dtype(precision: Precision) -> Float:

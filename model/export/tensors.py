@@ -23,6 +23,7 @@ from torch import Tensor
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
 from model.export.samples import Samples
@@ -90,14 +91,46 @@ def with_rounding(
 def reference_tensors(
     modules: Modules, batch: Batch, vectors: TextVectors
 ) -> list[dict[Key, Floats]]:
-    """Return all tensors of each text and of its target, in the modules' type."""
-    texts = torch_tensors(modules.encoder, batch, vectors, modules.head)
-    if modules.decoder is None:
-        return texts
-    last = Key("hidden", modules.encoder.config.num_hidden_layers)
-    labels = labels_for(batch, modules.decoder.config)
-    targets = torch_targets(modules.decoder, batch, [text[last] for text in texts], labels)
-    return [text | target.keyed() for text, target in zip(texts, targets, strict=True)]
+    """Return all tensors of each text and of a random target, in the modules' type."""
+    texts, decoder = torch_tensors(modules.encoder, batch, vectors, modules.head), modules.decoder
+    if decoder is not None:
+        encoded = _encoded(texts, modules.encoder.config)
+        labels = labels_for(batch, decoder.config)
+        targets = torch_targets(decoder, batch, encoded, labels)
+        _add_targets(texts, targets, TorchDecoder(decoder), encoded)
+    return texts
+
+
+def candidate_tensors(
+    runtime: Runtime, batch: Batch, vectors: TextVectors
+) -> list[dict[Key, Floats]]:
+    """Return the same tensors from the graphs; targets are decoded over the graphs' own states."""
+    texts = runtime_tensors(runtime, batch, vectors)
+    if decoder := find(runtime, capabilities.Decoder):
+        encoded = _encoded(texts, runtime.config)
+        labels = labels_for(batch, decoder.config)
+        _add_targets(texts, runtime_targets(decoder, batch, encoded, labels), decoder, encoded)
+    return texts
+
+
+def _encoded(texts: Sequence[Mapping[Key, Floats]], config: EncoderConfig) -> list[Floats]:
+    """Return the last hidden state of each text."""
+    return [text[Key("hidden", config.num_hidden_layers)] for text in texts]
+
+
+def _add_targets(
+    texts: Sequence[dict[Key, Floats]],
+    targets: Sequence[TargetTensors],
+    of: capabilities.Decoder,
+    encoded: Sequence[Floats],
+) -> None:
+    """Add each target's tensors and value products of all heads to the tensors of its text."""
+    heads = range(of.config.layers.num_attention_heads)
+    for text, target, last in zip(texts, targets, encoded, strict=True):
+        states = target.hidden[:-1]
+        text.update(target.keyed())
+        text.update(of_values(of.heads["decoder"], states, heads, kind="decoder_values"))
+        text.update(of_values(of.heads["cross"], [last] * len(states), heads, kind="cross_values"))
 
 
 def _allowing(tolerance: Tolerance, needed: float) -> Tolerance:
@@ -107,42 +140,6 @@ def _allowing(tolerance: Tolerance, needed: float) -> Tolerance:
     digit = 10.0 ** math.floor(math.log10(needed))
     atol = float(f"{math.ceil(needed / digit) * digit:.0e}")
     return replace(tolerance, atol=min(atol, MOST * tolerance.atol))
-
-
-def add_targets(
-    decoder: Decoder,
-    runtime: Runtime,
-    source: Batch,
-    tensors: tuple[list[dict[Key, Floats]], list[dict[Key, Floats]]],
-) -> None:
-    """Add the tensors of one random target per text.
-
-    `tensors` are PyTorch's of each text, and those of the graphs; targets are decoded over their
-    last hidden states.
-    """
-    references, candidates = tensors
-    labels = labels_for(source, decoder.config)
-    last = Key("hidden", runtime.config.num_hidden_layers)
-    expected = torch_targets(decoder, source, [text[last] for text in references], labels)
-    encoded = [text[last] for text in candidates]
-    graphs = capability(runtime, capabilities.Decoder)
-    actual = runtime_targets(graphs, source, encoded, labels)
-    for side, texts, targets in (
-        (TorchDecoder(decoder), references, expected),
-        (graphs, candidates, actual),
-    ):
-        for text, target in zip(texts, targets, strict=True):
-            text.update(target.keyed() | target_values(side, target, text[last]))
-
-
-def target_values(
-    of: capabilities.Decoder, target: TargetTensors, encoded: Floats
-) -> dict[Key, Floats]:
-    """Return value products of all heads of each layer, of self- and cross-attention."""
-    states, heads = target.hidden[:-1], range(of.config.layers.num_attention_heads)
-    own = of_values(of.heads["decoder"], states, heads, kind="decoder_values")
-    cross = [encoded] * len(states)
-    return own | of_values(of.heads["cross"], cross, heads, kind="cross_values")
 
 
 def labels_for(batch: Batch, decoder: DecoderConfig) -> list[Ids]:

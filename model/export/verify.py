@@ -22,10 +22,10 @@ from model.encoder.encoder import Encoder
 from model.export.emulation import emulate
 from model.export.samples import Sample, pack_samples, samples_of
 from model.export.tensors import (
-    add_targets,
+    candidate_tensors,
     pooled_vectors,
+    reference_tensors,
     runtime_tensors,
-    torch_tensors,
     with_rounding,
 )
 from model.numerics.batch import pack
@@ -294,14 +294,12 @@ def _compare(artifact: Artifact, modules: Modules, runtime: Runtime, result: Ver
     coarse = artifact.manifest.precision in SIMILARITY_AT_LEAST
     for number, texts in enumerate(grid(artifact)):
         batch = pack_samples(texts)
-        references = torch_tensors(modules.encoder, batch, vectors, modules.head)
-        candidates = runtime_tensors(runtime, batch, vectors)
+        references = reference_tensors(modules, batch, vectors)
+        candidates = candidate_tensors(runtime, batch, vectors)
         of_texts = number < TEXT_BATCHES
         if coarse and (of_texts or len(texts) > 1):
             alone = [runtime_tensors(runtime, pack_samples([text]), vectors)[0] for text in texts]
             add_checks(references, candidates, alone, of_texts=of_texts)
-        if modules.decoder is not None:
-            add_targets(modules.decoder, runtime, batch, (references, candidates))
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, result.tolerances)
     if modules.head is not None and modules.head.config.late is not None:

@@ -14,11 +14,7 @@ from typing import Literal
 import numpy as np
 
 from model.artifact.manifest import (
-    ENCODER_GRAPH,
     GRAPHS,
-    LOGPROBS_GRAPH,
-    TASK_GRAPH,
-    VECTORS_GRAPH,
     Artifact,
     Manifest,
 )
@@ -85,7 +81,7 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     locked = _page_locked() if chosen == "cuda" else None
     runtime = BoundRuntime(artifact, sessions, upload, place, locked)
     if "vectors" in sessions:
-        graph = artifact.path(VECTORS_GRAPH)
+        graph = artifact.path(GRAPHS["vectors"])
         load_again = functools.partial(_session, graph, place, threads, memory)
         vectors = _use_vectors(runtime, sessions["vectors"], load_again)
         if resources.cuda_graphs:
@@ -123,7 +119,7 @@ class OnnxRuntime(HostRuntime):
         """
         self.config = artifact.manifest.config
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
-        graph = artifact.path(ENCODER_GRAPH)
+        graph = artifact.path(GRAPHS["encoder"])
         with ThreadPoolExecutor(2) as loading:  # each loads on one core
             encoder = loading.submit(_session, graph)
             lone = loading.submit(_session, graph, threads=threads) if threads > 1 else encoder
@@ -134,7 +130,7 @@ class OnnxRuntime(HostRuntime):
         self._calls = Calls()
         self.parts = host_parts(artifact, attention)
         if task := artifact.manifest.task:
-            self._sessions.add(head := _session(artifact.path(TASK_GRAPH)))
+            self._sessions.add(head := _session(artifact.path(GRAPHS["task"])))
             self.parts.append(session_head(task, head))
         if config := artifact.manifest.decoder:
             sessions = {name: _session(artifact.path(GRAPHS[name])) for name in DECODER_GRAPHS}
@@ -252,9 +248,9 @@ def _session(
     options.enable_mem_pattern = False  # ONNX Runtime keeps a pattern for every shape
     options.enable_cpu_mem_arena = arena
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if graph.name == VECTORS_GRAPH:  # an operator without a kernel for CUDA is an error
+    if graph.name == GRAPHS["vectors"]:  # an operator without a kernel for CUDA is an error
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    if graph.name == LOGPROBS_GRAPH:  # prepacking copies the word embedding for little gain
+    if graph.name == GRAPHS["logprobs"]:  # prepacking copies the word embedding for little gain
         options.add_session_config_entry("session.disable_prepacking", "1")
     captures = {"enable_cuda_graph": "1"} if cuda_graphs else {}
     try:

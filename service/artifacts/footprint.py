@@ -45,11 +45,8 @@ class Footprint:
 
 def footprint(artifact: Artifact, settings: Settings) -> Footprint:
     """Estimate the memory of a model on a CPU, with its vision tower if it has one."""
-    own = _of_encoder(artifact.manifest, settings)
-    if artifact.vision is None:
-        return own
-    vision = footprint(artifact.vision, settings)
-    return Footprint(own.weights + vision.weights, own.batches + vision.batches)
+    towers = [_of_encoder(tower.manifest, settings) for tower in artifact.towers]
+    return Footprint(sum(own.weights for own in towers), sum(own.batches for own in towers))
 
 
 def _of_encoder(manifest: Manifest, settings: Settings) -> Footprint:
@@ -57,19 +54,19 @@ def _of_encoder(manifest: Manifest, settings: Settings) -> Footprint:
     if settings.engine == "torch":
         weights = sum(files[name].bytes for name in FLOAT_WEIGHTS if name in files)
     else:
-        read = [record for name, record in files.items() if name != GOLDEN]
         weights = sum(
             record.bytes if record.serving_bytes is None else record.serving_bytes
-            for record in read
+            for name, record in files.items()
+            if name != GOLDEN
         )
     calls = settings.threads or len(os.sched_getaffinity(0))
     longest = settings.max_length or manifest.sentence.max_length
     if manifest.images:
         longest = manifest.config.max_position_embeddings
     tokens = max(settings.max_batch_tokens or CPU_BATCH_TOKENS, longest)
-    return Footprint(
-        weights, calls * (tokens * _bytes_per_token(manifest, longest) + _logits(manifest))
-    )
+    # logits and log-probabilities of the labels scored at a time
+    logits = 2 * 4 * LOGITS if manifest.decoder else 0
+    return Footprint(weights, calls * (tokens * _bytes_per_token(manifest, longest) + logits))
 
 
 def torch_footprint(artifacts: Iterable[Artifact], settings: Settings) -> int:
@@ -80,10 +77,13 @@ def torch_footprint(artifacts: Iterable[Artifact], settings: Settings) -> int:
     """
     if settings.engine == "torch" or importlib.util.find_spec("torch") is None:
         return 0
-    towers = [one for artifact in artifacts for one in (artifact, artifact.vision) if one]
-    whole = [artifact.manifest for artifact in towers if not artifact.manifest.serving_only]
-    files = [(name, record) for manifest in whole for name, record in manifest.files.items()]
-    weights = sum(record.bytes for name, record in files if name in FLOAT_WEIGHTS)
+    weights = sum(
+        record.bytes
+        for artifact in artifacts
+        for tower in artifact.towers
+        for name, record in tower.manifest.files.items()
+        if name in FLOAT_WEIGHTS and not tower.manifest.serving_only
+    )
     return TORCH_BYTES + weights if weights else 0
 
 
@@ -103,11 +103,6 @@ def _bytes_per_token(manifest: Manifest, longest: int) -> int:
         4 * (states * of.hidden_size + 2 * of.intermediate_size + rows * of.num_attention_heads)
         for of, states, rows in stacks
     )
-
-
-def _logits(manifest: Manifest) -> int:
-    """Return the bytes of the logits and log-probabilities of labels scored at a time."""
-    return 2 * 4 * LOGITS if manifest.decoder else 0
 
 
 def report(models: Mapping[str, Footprint], workers: int, torch_bytes: int = 0) -> Iterator[str]:

@@ -16,8 +16,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipelin
 from model.artifact.golden import read_golden
 from model.artifact.manifest import (
     FILES,
+    GRAPHS,
     TASK_FILES,
-    TASK_GRAPH,
     TASK_WEIGHTS,
     Artifact,
     RuntimeName,
@@ -254,8 +254,8 @@ def test_the_artifact_has_two_files_more(ranking_artifact: Artifact, tmp_path: P
         load_modules(artifact)
     with pytest.raises(EngineNotInstalled, match=r"--serving-only, without .* PyTorch needs"):
         check_installed(artifact)
-    (folder / TASK_GRAPH).unlink()
-    with pytest.raises(ArtifactError, match=f"{TASK_GRAPH} is missing"):
+    (folder / GRAPHS["task"]).unlink()
+    with pytest.raises(ArtifactError, match=f"{GRAPHS['task']} is missing"):
         load_artifact(folder)
 
 

@@ -13,11 +13,8 @@ from safetensors.numpy import load_file
 from model.artifact.manifest import (
     DECODER_DATA,
     DECODER_FILES,
-    DECODER_GRAPH,
     DECODER_HEADS,
-    ENCODER_GRAPH,
     GRAPHS,
-    LOGPROBS_GRAPH,
     WEIGHTS,
     Artifact,
     load_artifact,
@@ -39,17 +36,17 @@ def test_the_word_embedding_is_there_once(translator: tuple[Path, Artifact]) -> 
     _, artifact = translator
     (encoder,) = (
         place
-        for place in places_of([artifact.path(ENCODER_GRAPH)]).values()
+        for place in places_of([artifact.path(GRAPHS["encoder"])]).values()
         if place.length == 60 * 24 * 4
     )
     assert encoder.location == WEIGHTS
-    for name in (DECODER_GRAPH, LOGPROBS_GRAPH):
+    for name in (GRAPHS["decoder"], GRAPHS["logprobs"]):
         model = onnx.load(artifact.path(name), load_external_data=False)
         tables = [each for each in model.graph.initializer if list(each.dims) == [60, 24]]
         assert len(tables) == 1
         assert encoder in places_of([artifact.path(name)]).values()
     data = artifact.path(DECODER_DATA).stat().st_size
-    named = places_of([artifact.path(DECODER_GRAPH)]).values()
+    named = places_of([artifact.path(GRAPHS["decoder"])]).values()
     assert data == sum(place.length for place in named if place.location == DECODER_DATA)
 
 

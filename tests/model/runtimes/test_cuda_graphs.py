@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from model.artifact.manifest import GRAPHS, VECTORS_GRAPH, Artifact
+from model.artifact.manifest import GRAPHS, Artifact
 from model.errors import DeviceLostError, ProviderError
 from model.export.emulation import emulate, emulated
 from model.numerics.batch import Batch
@@ -84,7 +84,7 @@ def vectors(half: Artifact) -> DeviceVectors:
 @pytest.fixture
 def session(half: Artifact, vectors: DeviceVectors) -> Capturing:
     """Return a session that has captured the graphs of the vectors."""
-    session = Capturing(emulated(half.path(VECTORS_GRAPH)), half.folder)
+    session = Capturing(emulated(half.path(GRAPHS["vectors"])), half.folder)
     vectors.capture(session, on_the_cpu, lambda number: number)
     return session
 
@@ -193,7 +193,7 @@ def test_a_model_is_loaded_with_graphs_in_a_session_of_their_own(
 
     def session(path: Path, *_: Any, cuda_graphs: bool = False) -> Any:
         if cuda_graphs:
-            assert path.name == VECTORS_GRAPH
+            assert path.name == GRAPHS["vectors"]
             captured.append(Capturing(emulated(path), half.folder))
             return captured[0]
         return Session(half, names[path.name])
@@ -254,7 +254,7 @@ def test_a_session_with_graphs_captures_one_by_its_number(
     monkeypatch.setattr(onnx_runtime.onnxruntime, "InferenceSession", session)
     monkeypatch.setattr(onnx_runtime.onnxruntime, "preload_dlls", lambda: None)
     for cuda_graphs in (False, True):
-        path = half.path(VECTORS_GRAPH)
+        path = half.path(GRAPHS["vectors"])
         onnx_runtime._session(path, Place("cuda", 1), cuda_graphs=cuda_graphs)
     (_, without), (_, capturing) = given
     assert capturing == without | {"enable_cuda_graph": "1"}

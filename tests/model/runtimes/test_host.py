@@ -16,7 +16,7 @@ from model.families.registry import parse_config
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import Decoder, HeadOutputs, HeadScoring, capability
-from model.runtimes.contract import Floats
+from model.runtimes.contract import Floats, Runtime
 from model.runtimes.host import LONE_TOKENS, Calls, HostRuntime
 from model.runtimes.registry import load_runtime
 from tests.model.checkpoints import TINY
@@ -43,7 +43,7 @@ class KnownStates(HostRuntime):
 
 
 @pytest.fixture
-def runtime() -> KnownStates:
+def known() -> KnownStates:
     return KnownStates()
 
 
@@ -51,19 +51,19 @@ def batch_of(*lengths: int) -> Batch:
     return pack([([1] * n, [0] * n) for n in lengths])
 
 
-def test_hidden_states_are_cut_in_the_order_asked(runtime: KnownStates) -> None:
+def test_hidden_states_are_cut_in_the_order_asked(known: KnownStates) -> None:
     hidden = [(2, 0), (0, 2), (2, 2), (1, 0), (2, 0)]
-    found, vectors = runtime.encode(batch_of(*LENGTHS), hidden, [])
+    found, vectors = known.encode(batch_of(*LENGTHS), hidden, [])
     expected = [STATES[0, THIRD], STATES[2, FIRST], STATES[2, THIRD]]
     expected += [STATES[0, SECOND], STATES[0, THIRD]]
     assert vectors == []
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs, strict=True)
         assert np.shares_memory(ours, STATES)
-    assert runtime.asked == [(sum(LENGTHS), [0, 2], None)]
+    assert known.asked == [(sum(LENGTHS), [0, 2], None)]
 
 
-def test_each_text_is_pooled_over_its_own_tokens(runtime: KnownStates) -> None:
+def test_each_text_is_pooled_over_its_own_tokens(known: KnownStates) -> None:
     poolings = [
         TextPooling(2, 1, "mean", first_token=2),
         TextPooling(0, 2, "max"),
@@ -80,7 +80,7 @@ def test_each_text_is_pooled_over_its_own_tokens(runtime: KnownStates) -> None:
         (5 * STATES[1, 9] + 6 * STATES[1, 10]) / 11,
         np.concatenate([STATES[1, 3], STATES[1, FIRST].max(axis=0)]),
     ]
-    hidden, found = runtime.encode(batch_of(*LENGTHS), [], poolings)
+    hidden, found = known.encode(batch_of(*LENGTHS), [], poolings)
     assert hidden == []
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, strict=True)
@@ -88,25 +88,25 @@ def test_each_text_is_pooled_over_its_own_tokens(runtime: KnownStates) -> None:
 
 
 @pytest.mark.parametrize("features", [1, 5, 12])
-def test_leading_features_become_a_unit_vector(runtime: KnownStates, features: int) -> None:
+def test_leading_features_become_a_unit_vector(known: KnownStates, features: int) -> None:
     asked = TextPooling(0, 2, "mean", unit_features=features)
-    _, (vector,) = runtime.encode(batch_of(*LENGTHS), [], [asked])
+    _, (vector,) = known.encode(batch_of(*LENGTHS), [], [asked])
     mean = STATES[2, FIRST].mean(axis=0)[:features].astype(np.float64)
     np.testing.assert_allclose(vector[:features], mean / np.linalg.norm(mean), rtol=1e-5)
     assert vector.shape == (12,)
 
 
-def test_a_head_mask_reaches_the_encoder(runtime: KnownStates) -> None:
+def test_a_head_mask_reaches_the_encoder(known: KnownStates) -> None:
     mask = np.zeros((3, 2, 3), np.float32)
-    runtime.encode(batch_of(*LENGTHS), [(0, 1)], [TextPooling(0, 2, "cls")], mask)
-    ((_, layers, given),) = runtime.asked
+    known.encode(batch_of(*LENGTHS), [(0, 1)], [TextPooling(0, 2, "cls")], mask)
+    ((_, layers, given),) = known.asked
     assert layers == [1, 2]
     assert given is mask
 
 
-def test_a_warm_up_is_one_short_batch(runtime: KnownStates) -> None:
-    runtime.warm_up(4096, 512)
-    assert runtime.asked == [(1, [2], None)]
+def test_a_warm_up_is_one_short_batch(known: KnownStates) -> None:
+    known.warm_up(4096, 512)
+    assert known.asked == [(1, [2], None)]
 
 
 def test_a_short_batch_is_alone_until_another_call_begins() -> None:
@@ -138,28 +138,14 @@ def projected(artifact: Artifact, role: str, layer: int) -> NDArray[np.float64]:
     return rows.reshape(len(ROWS), N, P).transpose(1, 0, 2)
 
 
-def assert_scores(artifact: Artifact, runtime: Any) -> None:
+def test_scores_of_the_heads_asked_for(runtime: Runtime, tiny_artifact: Artifact) -> None:
     for layer in (0, 1):
-        queries, keys = (projected(artifact, role, layer) for role in ("query", "key"))
+        queries, keys = (projected(tiny_artifact, role, layer) for role in ("query", "key"))
         scores = queries @ keys.transpose(0, 2, 1) / P**0.5
         for heads in ([0, 1, 2], [2, 0], [1]):
             found = capability(runtime, HeadScoring).head_scores(ROWS, layer, heads)
             for name, wanted in (("queries", queries), ("keys", keys), ("scores", scores)):
                 np.testing.assert_allclose(getattr(found, name), wanted[heads], atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["onnx", "pytorch"])
-def test_scores_of_the_heads_asked_for(name: Any, tiny_artifact: Artifact) -> None:
-    assert_scores(tiny_artifact, load_runtime(tiny_artifact, name=name))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fixture", ["tiny_fp16", "tiny_bf16"])
-def test_other_precisions_have_the_float32_scores(
-    fixture: str, request: pytest.FixtureRequest
-) -> None:
-    artifact: Artifact = request.getfixturevalue(fixture)
-    assert_scores(artifact, load_runtime(artifact))
 
 
 def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
@@ -174,18 +160,17 @@ def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("heads", [[0, 1, 2], [2, 0], [1]])
-@pytest.mark.parametrize("name", ["onnx", "pytorch"])
 def test_products_are_of_the_heads_asked_for(
-    name: Any, heads: list[int], tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, heads: list[int], tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = capability(load_runtime(tiny_artifact, name=name), HeadOutputs)
+    outputs = capability(runtime, HeadOutputs)
     for layer in (0, 1):
         wanted = expected(tiny_artifact, layer, heads)
-        whole = runtime.value_products(ROWS, layer, heads)
+        whole = outputs.value_products(ROWS, layer, heads)
         np.testing.assert_allclose(whole, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         for floats in (1, 2 * len(heads) * H, 8 * len(heads) * H):
             monkeypatch.setattr("model.runtimes.host_graphs.FLOATS", floats)
-            parts = runtime.value_products(ROWS, layer, heads)
+            parts = outputs.value_products(ROWS, layer, heads)
             np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
         monkeypatch.undo()
 
@@ -213,14 +198,3 @@ def test_products_of_a_decoders_heads(
             wanted = np.einsum("sgh,sfh->sgf", added, added)
             found = decoder.value_products_of(kind, states, layer, heads)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fixture", ["tiny_fp16", "tiny_bf16"])
-def test_other_precisions_have_the_float32_values(
-    fixture: str, request: pytest.FixtureRequest
-) -> None:
-    artifact: Artifact = request.getfixturevalue(fixture)
-    wanted = expected(artifact, 1, [0, 1, 2])
-    found = capability(load_runtime(artifact), HeadOutputs).value_products(ROWS, 1, [0, 1, 2])
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())

@@ -63,59 +63,6 @@ def transformers_says(checkpoint: Path, batch: Batch) -> list[tuple[list[Any], l
     return texts
 
 
-def test_hidden_states_equal_transformers(onnx: OnnxRuntime, tiny_checkpoint: Path) -> None:
-    batch = batch_of(LENGTHS)
-    found = onnx.hidden_states(batch, range(3))
-    expected = transformers_says(tiny_checkpoint, batch)
-    for rows, (hidden, _) in zip(rows_of(batch), expected, strict=True):
-        for ours, theirs in zip(found, hidden, strict=True):
-            np.testing.assert_allclose(ours[rows], theirs, atol=1e-5)
-    assert {hidden.shape for hidden in found} == {(sum(LENGTHS), 12)}
-
-
-@pytest.mark.parametrize("layers", [[2], [0], [2, 0], [1, 2, 0]], ids=str)
-def test_hidden_states_come_in_the_order_asked_for(onnx: OnnxRuntime, layers: list[int]) -> None:
-    batch = batch_of(LENGTHS)
-    every = onnx.hidden_states(batch, range(3))
-    found = onnx.hidden_states(batch, layers)
-    assert len(found) == len(layers)
-    for layer, hidden in zip(layers, found, strict=True):
-        assert np.array_equal(hidden, every[layer])
-
-
-@pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("heads", [[0, 1, 2], [0], [2], [2, 0], [1, 2], [2, 1, 0]], ids=str)
-def test_any_heads_equal_transformers(
-    onnx: OnnxRuntime, tiny_checkpoint: Path, layer: int, heads: list[int]
-) -> None:
-    batch = batch_of([8, 3])
-    states = onnx.hidden_states(batch, [layer])[0]
-    expected = transformers_says(tiny_checkpoint, batch)
-    for rows, (hidden, attentions) in zip(rows_of(batch), expected, strict=True):
-        found = capability(onnx, HeadMaps).attention(states[rows], states[rows], layer, heads)
-        np.testing.assert_allclose(found, attentions[layer][heads], atol=1e-6)
-        every = capability(onnx, HeadMaps).attention(hidden[layer], hidden[layer], layer, range(3))
-        np.testing.assert_allclose(found, every[heads], atol=1e-6)
-        np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-6)
-
-
-def test_threads_may_share_an_encoder(onnx: OnnxRuntime) -> None:
-    batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(8)]
-    expected = [onnx.hidden_states(batch, [2])[0] for batch in batches]
-    equal: dict[int, bool] = {}
-
-    def work(i: int) -> None:
-        found = [onnx.hidden_states(batches[i], [2])[0] for _ in range(20)]
-        equal[i] = all(np.array_equal(hidden, expected[i]) for hidden in found)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert equal == dict.fromkeys(range(8), True)
-
-
 class Recording:
     """Session that counts its runs, and can wait in one."""
 
@@ -242,22 +189,13 @@ def expected(artifact: Artifact, states: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7])
-@pytest.mark.parametrize("name", ["onnx", "pytorch"])
-def test_steps_of_any_rows_equal_the_whole(name: Any, rows: int, tiny_artifact: Artifact) -> None:
-    runtime: Runtime = load_runtime(tiny_artifact, name=None if name == "onnx" else name)
+def test_steps_of_any_rows_equal_the_whole(
+    runtime: Runtime, rows: int, tiny_artifact: Artifact
+) -> None:
+    """In every precision by the float32 weights."""
     found = by_steps(runtime, 2, embedded(), rows)
     np.testing.assert_allclose(found, expected(tiny_artifact, embedded()), atol=1e-5)
     np.testing.assert_allclose(found[:, 1:].sum(axis=1), found[:, 0], atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fixture", ["tiny_fp16", "tiny_bf16"])
-def test_other_precisions_decompose_the_float32_encoder(
-    fixture: str, request: pytest.FixtureRequest
-) -> None:
-    artifact: Artifact = request.getfixturevalue(fixture)
-    found = by_steps(load_runtime(artifact), 2, embedded(), 4)
-    np.testing.assert_allclose(found, expected(artifact, embedded()), atol=1e-5)
 
 
 def test_a_text_of_one_token_is_its_own(tiny_artifact: Artifact) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -253,23 +252,6 @@ def test_what_the_host_pools_is_its_own(tiny_artifact: Artifact) -> None:
         hidden, (vector,) = host.encode(batch, [(0, 2)], [TextPooling(0, 2, mode, 0, 6)])
         assert np.array_equal(hidden[0], host.hidden_states(batch, [2])[0])
         np.testing.assert_allclose(np.linalg.norm(vector[:6]), 1, rtol=1e-6)
-
-
-def test_threads_may_share_a_device(runtime: BoundRuntime) -> None:
-    batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(6)]
-    expected = [runtime.hidden_states(batch, [2])[0] for batch in batches]
-    equal: dict[int, bool] = {}
-
-    def work(i: int) -> None:
-        found = [runtime.hidden_states(batches[i], [2])[0] for _ in range(10)]
-        equal[i] = all(np.array_equal(hidden, expected[i]) for hidden in found)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert equal == dict.fromkeys(range(6), True)
 
 
 def test_every_heads_parameters_are_brought_to_the_device_once(

@@ -19,7 +19,7 @@ import torch
 from onnx import helper
 from transformers import BertModel
 
-from model.artifact.manifest import GRAPHS, VECTORS_GRAPH, Artifact
+from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
 from model.config.encoder import AttentionLayout
@@ -324,7 +324,7 @@ def test_a_wrong_graph_of_vectors_fails_the_verification(half: Artifact, tmp_pat
         (scale,) = [attribute for attribute in node.attribute if attribute.name == "scale"]
         scale.CopyFrom(helper.make_attribute("scale", 1e-20))
 
-    edit_graph(copy / VECTORS_GRAPH, attend_evenly)
+    edit_graph(copy / GRAPHS["vectors"], attend_evenly)
     result = verified(copy)
     assert not result.passed
     assert {key.kind for key in failed_keys(result)} == {"pooled"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,12 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 from model.artifact.manifest import Artifact, Manifest, RuntimeName
+from model.config.precision import Precision
 from model.errors import ModelError, ProviderError
 from model.export.serving import serving_copy
 from model.export.static_embedding import export_static
 from model.families.registry import parse_config
 from model.numerics.batch import pack
-from model.numerics.pooling import TextPooling
+from model.numerics.comparison import TOLERANCES, difference
+from model.numerics.pooling import TextPooling, l2_normalize
 from model.runtimes import capabilities
 from model.runtimes.capabilities import (
     Decoder,
@@ -39,7 +42,7 @@ from model.runtimes.contract import Floats, Runtime, every_head, layers_of
 from model.runtimes.onnx_device import BoundRuntime, joined, sets_of, single_modes
 from model.runtimes.registry import RUNTIMES, check_device, load_runtime
 from tests.model.checkpoints import TINY
-from tests.model.runtimes.test_onnx import LENGTHS, batch_of, rows_of, transformers_says
+from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
 from tests.model.static_checkpoints import write_static
 
 N, H = 3, 12
@@ -66,21 +69,11 @@ def test_a_runtime_of_the_cpu_refuses_cuda(name: Any) -> None:
         check_device(name, "cuda")
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "onnx",
-        "pytorch",
-        pytest.param("fp16", marks=pytest.mark.slow),
-        pytest.param("openvino", marks=pytest.mark.slow),
-    ],
-)
-def runtime(request: pytest.FixtureRequest) -> Runtime:
-    """Return each runtime, and ONNX Runtime with the device code."""
-    names = {"fp16": "tiny_fp16", "openvino": "tiny_bf16"}
-    fixture = names.get(request.param, "tiny_artifact")
-    artifact: Artifact = request.getfixturevalue(fixture)
-    return load_runtime(artifact, name="pytorch" if request.param == "pytorch" else None)
+@pytest.fixture
+def precision(request: pytest.FixtureRequest, runtime: Runtime) -> Precision:
+    """Return the precision of the runtime's artifact."""
+    names: dict[str, Precision] = {"fp16": "fp16", "bf16": "bf16", "int8": "int8"}
+    return names.get(request.node.callspec.params["runtime"], "fp32")
 
 
 def maps_of_torch(checkpoint: Path, layer: int, queries: Floats, keys: Floats) -> Floats:
@@ -113,18 +106,45 @@ def test_maps_of_queries_over_other_keys_equal_torchs(
     np.testing.assert_allclose(found, expected[heads], atol=atol)
 
 
-def test_pytorch_equals_transformers(tiny_artifact: Artifact, tiny_checkpoint: Path) -> None:
-    runtime, batch = load_runtime(tiny_artifact, name="pytorch"), batch_of(LENGTHS)
-    found = runtime.hidden_states(batch, [2, 0])
-    asked = [TextPooling(text, 2, "mean") for text in range(len(LENGTHS))]
-    cut, pooled = runtime.encode(batch, [(1, 2), (0, 0)], asked)
+def test_every_tensor_is_within_tolerance_of_transformers(
+    runtime: Runtime, precision: Precision, tiny_checkpoint: Path
+) -> None:
+    """Of texts in one batch, in the order asked for; maps of any heads."""
+    tolerances, batch = TOLERANCES[precision], batch_of([9, 4, 1, 17, 40])
+    states = runtime.hidden_states(batch, [2, 0, 1])
+    asked = [TextPooling(text, 2, "mean") for text in range(5)]
+    kept, pooled = runtime.encode(batch, [(1, 2), (0, 0)], asked)
     expected = transformers_says(tiny_checkpoint, batch)
-    for text, (rows, (hidden, _)) in enumerate(zip(rows_of(batch), expected, strict=True)):
-        for ours, layer in zip(found, (2, 0), strict=True):
-            np.testing.assert_allclose(ours[rows], hidden[layer], atol=1e-5)
-        np.testing.assert_allclose(pooled[text], hidden[2].mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(cut[0], expected[1][0][2], atol=1e-5)
-    np.testing.assert_allclose(cut[1], expected[0][0][0], atol=1e-5)
+    for rows, (hidden, maps), vector in zip(rows_of(batch), expected, pooled, strict=True):
+        for layer, state in zip((2, 0, 1), states, strict=True):
+            assert state.dtype == np.float32
+            result = difference(hidden[layer], state[rows], tolerances["hidden"])
+            assert result.passed
+            assert result.min_cosine > 0.98  # as close as eight bits allow here
+        units = [l2_normalize(x) for x in (hidden[2].mean(axis=0), vector)]
+        assert difference(*units, tolerances["pooled"]).passed
+        for layer, entering in ((0, states[1][rows]), (1, states[2][rows])):
+            for heads in ([0, 1, 2], [2], [2, 0]):
+                found = capability(runtime, HeadMaps).attention(entering, entering, layer, heads)
+                assert difference(maps[layer][heads], found, tolerances["attention"]).passed
+                np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
+    for own, (text, layer) in zip(kept, ((1, 2), (0, 0)), strict=True):
+        assert difference(expected[text][0][layer], np.asarray(own), tolerances["hidden"]).passed
+
+
+def test_threads_get_their_own_answers(runtime: Runtime) -> None:
+    batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(8)]
+    maps = capability(runtime, HeadMaps)
+
+    def answer(i: int) -> list[Floats]:
+        (state,) = runtime.hidden_states(batches[i], [2])
+        return [state, maps.attention(state[:7], state[:7], 1, [2, 0])]
+
+    expected = [answer(i) for i in range(8)]
+    with ThreadPoolExecutor(4) as threads:
+        for i, found in threads.map(lambda i: (i, answer(i)), [*range(8)] * 20):
+            for one, other in zip(found, expected[i], strict=True):
+                assert np.array_equal(one, other)
 
 
 EVERY = (HeadMaps, HeadOutputs, HeadScoring, Decomposition, Decoder, TaskHead)

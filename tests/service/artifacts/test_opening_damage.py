@@ -18,7 +18,6 @@ import pytest
 
 from model.artifact.manifest import (
     ENCODER_DATA,
-    ENCODER_GRAPH,
     FILES,
     GOLDEN,
     GRAPHS,
@@ -80,7 +79,7 @@ def refusal(folder: Path) -> str:
     return message
 
 
-def point_to(folder: Path, location: str, graph: str = ENCODER_GRAPH) -> None:
+def point_to(folder: Path, location: str, graph: str = GRAPHS["encoder"]) -> None:
     """Move a graph's tensors to another place, and update the digests in the manifest."""
     model = onnx.load(folder / graph, load_external_data=False)
     tensor = model.graph.initializer[0]
@@ -106,10 +105,10 @@ def point_to(folder: Path, location: str, graph: str = ENCODER_GRAPH) -> None:
 )
 def test_tensors_in_another_file(copy: Path, location: str) -> None:
     point_to(copy, location)
-    assert f"{ENCODER_GRAPH} has tensors in another file" in refusal(copy)
+    assert f"{GRAPHS['encoder']} has tensors in another file" in refusal(copy)
 
 
-@pytest.mark.parametrize("graph", sorted({*GRAPHS.values()} & {*FILES} - {ENCODER_GRAPH}))
+@pytest.mark.parametrize("graph", sorted({*GRAPHS.values()} & {*FILES} - {GRAPHS["encoder"]}))
 def test_tensors_of_any_graph(copy: Path, graph: str) -> None:
     model = onnx.load(copy / graph, load_external_data=False)
     if not model.graph.initializer:
@@ -123,12 +122,12 @@ def test_an_entry_that_is_encoded_in_another_way(copy: Path) -> None:
     """Protobuf does not say which of two fields comes first."""
     name = WEIGHTS.encode()
     key, value = b"\x0a\x08location", bytes((0x12, len(name))) + name
-    content = (copy / ENCODER_GRAPH).read_bytes()
+    content = (copy / GRAPHS["encoder"]).read_bytes()
     swapped = content.replace(key + value, value + key, 1)
     assert swapped != content
     found = onnx.load_from_string(swapped)
     assert found.graph == onnx.load_from_string(content).graph
-    forge(copy, ENCODER_GRAPH, swapped)
+    forge(copy, GRAPHS["encoder"], swapped)
     assert "has tensors in another file" in refusal(copy)
 
 
@@ -169,7 +168,7 @@ def wrong_numbers(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        (ENCODER_GRAPH, "cannot load encoder.onnx"),
+        (GRAPHS["encoder"], "cannot load encoder.onnx"),
         *((name, name) for name in (HEADS, GOLDEN, TOKENIZER)),
     ],
 )
@@ -184,7 +183,7 @@ async def test_a_file_that_is_none(copy: Path, name: str, says: str) -> None:
 PROCESSES: dict[str, tuple[Callable[[Path], None], str]] = {
     "one bit": (lambda f: flip_a_bit(f / WEIGHTS), f"{WEIGHTS} is damaged"),
     "a graph that is none": (
-        lambda f: forge(f, ENCODER_GRAPH, b"none"),
+        lambda f: forge(f, GRAPHS["encoder"], b"none"),
         "cannot load encoder.onnx",
     ),
     "wrong numbers": (wrong_numbers, "disagrees with PyTorch"),

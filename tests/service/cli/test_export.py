@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from model.artifact.manifest import (
-    ENCODER_GRAPH,
+    GRAPHS,
     TOKENIZER,
     Artifact,
     load_artifact,
@@ -222,7 +222,7 @@ def test_a_full_disk(
 ) -> None:
     """Three libraries write, each with its own exceptions; the graph is not traced again."""
     copy = shutil.copytree(artifact.folder, tmp_path / "artifact")  # others may link its files
-    graph = onnx.load(copy / ENCODER_GRAPH)
+    graph = onnx.load(copy / GRAPHS["encoder"])
     monkeypatch.setattr("model.export.exporter.export_encoder", lambda *_, **__: graph)
     folder = disk(size)
     out = folder / "out"
