@@ -15,7 +15,7 @@ from service.api.wire.route import direct_routes
 from service.engines.contract import Engine
 from service.health.readiness import Answers, Peers
 from service.http.admission import Admission
-from service.http.exchange import Application, Bodies, ExchangeMiddleware, cors_of
+from service.http.exchange import Application, ExchangeMiddleware, cors_of
 from service.models.state import ServiceState, build_state
 from service.models.table import Models, banner
 from service.settings import Settings
@@ -107,9 +107,6 @@ def application(state: ServiceState) -> FastAPI:
         ExchangeMiddleware,
         routes=direct_routes(app.router.routes),
         service=state,
-        metrics=state.metrics.http,
-        bodies=Bodies(settings.max_body_bytes, settings.client_timeout_seconds, state.bodies),
-        requests=state.replies,
         admission=Admission.of(settings),
         error_reply=dialects.error_reply,
         observers=observers,

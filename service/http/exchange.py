@@ -23,8 +23,8 @@ from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_HEADER
 from service.inference.timings import HEADERS
 from service.settings import Settings
 from service.system import logs
-from service.system.budget import ByteBudget, Reservation
-from service.telemetry.requests import HttpMetrics, RequestObserver
+from service.system.budget import Reservation
+from service.telemetry.requests import RequestObserver
 
 AnyExchange = Exchange[Any, Any]
 
@@ -33,56 +33,47 @@ class ClientLeft(Exception):
     """The client closed the connection before its body was complete."""
 
 
-@dataclass(frozen=True)
-class Bodies:
-    """Limits of bodies, and the budget of all bodies in flight."""
+def take_bytes(exchange: AnyExchange, size: int) -> None:
+    """Take bytes of a body from the budget, which gets them back once it is answered."""
+    service, taken = exchange.service, exchange.received_bytes
+    if taken + size > service.settings.max_body_bytes:
+        raise BodyTooLarge(f"the body has more than {service.settings.max_body_bytes} bytes")
+    service.bodies.take(size, taken)
+    exchange.received_bytes = taken + size
 
-    max_bytes: int
-    seconds: float
-    """Maximum time in which a client sends a body."""
-    budget: ByteBudget
 
-    def take(self, exchange: AnyExchange, size: int) -> None:
-        """Take bytes of a body from the budget, which gets them back once it is answered."""
-        taken = exchange.received_bytes
-        if taken + size > self.max_bytes:
-            raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
-        self.budget.take(size, taken)
-        exchange.received_bytes = taken + size
+async def read_body(exchange: AnyExchange, receive: Receive) -> bytes:
+    """Read a whole body that did not come with its head.
 
-    async def read(self, exchange: AnyExchange, receive: Receive) -> bytes:
-        """Read a whole body that did not come with its head.
+    Raises:
+        BodyTooLarge: the body exceeds the limit.
+        ClientLeft: the client has left.
+        Overloaded: there is not enough memory.
+        RequestTimeout: the client takes too long, without the time that it waits for turns.
 
-        Raises:
-            BodyTooLarge: the body exceeds the limit.
-            ClientLeft: the client has left.
-            Overloaded: there is not enough memory.
-            RequestTimeout: the client takes too long, without the time that it waits for turns.
-
-        """
-        length = exchange.headers.get(b"content-length", b"")
-        if length.isdigit() and int(length[:20]) > self.max_bytes:
-            raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
-        chunks, left, now = [], self.seconds, asyncio.get_running_loop().time
-        while True:
-            if exchange.received_bytes >= TURN_BYTES:
-                await exchange.service.turns.take()
-            began = now()
-            try:
-                async with asyncio.timeout(left):
-                    message = await receive()
-            except TimeoutError:
-                raise RequestTimeout(
-                    f"the body was not complete within {self.seconds:g} seconds"
-                ) from None
-            left -= now() - began
-            if message["type"] == "http.disconnect":
-                raise ClientLeft
-            chunk = message.get("body", b"")
-            self.take(exchange, len(chunk))
-            chunks.append(chunk)
-            if not message.get("more_body", False):
-                return b"".join(chunks)
+    """
+    settings, length = exchange.service.settings, exchange.headers.get(b"content-length", b"")
+    if length.isdigit() and int(length[:20]) > settings.max_body_bytes:
+        raise BodyTooLarge(f"the body has more than {settings.max_body_bytes} bytes")
+    chunks, left, now = [], settings.client_timeout_seconds, asyncio.get_running_loop().time
+    while True:
+        if exchange.received_bytes >= TURN_BYTES:
+            await exchange.service.turns.take()
+        began = now()
+        try:
+            async with asyncio.timeout(left):
+                message = await receive()
+        except TimeoutError:
+            seconds = f"{settings.client_timeout_seconds:g} seconds"
+            raise RequestTimeout(f"the body was not complete within {seconds}") from None
+        left -= now() - began
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        chunk = message.get("body", b"")
+        take_bytes(exchange, len(chunk))
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
 
 
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -109,11 +100,7 @@ class ExchangeMiddleware:
     routes: Mapping[tuple[str, str], DirectRoute]
     """Direct routes by method and path."""
     service: Any
-    """State of the service, for the routes."""
-    metrics: HttpMetrics
-    bodies: Bodies
-    requests: ByteBudget
-    """Budget of all requests and replies in flight."""
+    """State of the service: its settings, budgets, metrics and turns, and what routes need."""
     admission: Admission
     error_reply: Callable[[AnyExchange, Exception], Response | None]
     """Function that returns the reply of an error; None if the error is unexpected."""
@@ -132,17 +119,18 @@ class ExchangeMiddleware:
                 await self._answer_preflight(self.cors.preflight_response(fields), scope, send)
                 return
             send = functools.partial(self.cors.send, send=send, request_headers=fields)
-        exchange: AnyExchange = Exchange(scope, send, Reservation(self.requests), self.service)
+        service, metrics = self.service, self.service.metrics.http
+        exchange: AnyExchange = Exchange(scope, send, Reservation(service.replies), service)
         scope["exchange"] = exchange
         logs.request_id.set(exchange.request_id)
-        self.metrics.in_flight += 1
+        metrics.in_flight += 1
         try:
             self.admission.admit(exchange)
             body: bytes | None = scope.pop("whole_body", None)
             if body is None:
-                body = await self.bodies.read(exchange, receive)
+                body = await read_body(exchange, receive)
             else:  # `HttpProtocol` has received all of it
-                self.bodies.take(exchange, len(body))
+                take_bytes(exchange, len(body))
             exchange.begin(body, receive)
             del body  # so that its reader can free it
             route = self.routes.get((scope["method"], scope["path"]))
@@ -152,15 +140,15 @@ class ExchangeMiddleware:
                 scope["route"] = route
                 response = await route.answer(exchange)
                 await response(scope, exchange.receive, exchange.send)
-            self.metrics.ended(exchange)
+            metrics.ended(exchange)
         except BaseException as error:
             if not await self._settle(exchange, error):
                 raise
         finally:
             exchange.end()
-            self.bodies.budget.give_back(exchange.received_bytes)
+            service.bodies.give_back(exchange.received_bytes)
             exchange.reservation.release()
-            self.metrics.in_flight -= 1
+            metrics.in_flight -= 1
             if self.observers:
                 self._observe(exchange)
             scope["exchange"] = None  # which refers to the scope
@@ -169,7 +157,7 @@ class ExchangeMiddleware:
         """Answer a request that failed; return whether its error needs nothing else."""
         if isinstance(error, ClientLeft) or (exchange.end() and isinstance(error, ENDINGS[0])):
             exchange.client_left = True
-            self.metrics.ended(exchange)
+            self.service.metrics.http.ended(exchange)
             return True
         if isinstance(error, ENDINGS):
             return False
@@ -181,7 +169,7 @@ class ExchangeMiddleware:
             sent = reply or self.error_reply(exchange, failure)
             assert sent is not None  # noqa: S101 - every `ServiceError` has a reply
             await exchange.reply(sent.status_code, sent.raw_headers, bytes(sent.body))
-        self.metrics.ended(exchange)
+        self.service.metrics.http.ended(exchange)
         return reply is not None
 
     async def _answer_preflight(self, response: Response, scope: Scope, send: Send) -> None:
@@ -189,7 +177,8 @@ class ExchangeMiddleware:
 
         It needs no key, has no id, and is not counted.
         """
-        exchange: AnyExchange = Exchange(scope, send, Reservation(self.requests), self.service)
+        memory = Reservation(self.service.replies)
+        exchange: AnyExchange = Exchange(scope, send, memory, self.service)
         exchange.request_id, exchange.status = "", response.status_code
         exchange.sent_bytes = len(response.body)
         try:
@@ -198,7 +187,8 @@ class ExchangeMiddleware:
             self._observe(exchange)
 
     def _observe(self, exchange: AnyExchange) -> None:
-        exchange.route, exchange.ended = self.metrics.route_of(exchange.scope), time.monotonic()
+        exchange.route = self.service.metrics.http.route_of(exchange.scope)
+        exchange.ended = time.monotonic()
         for observer in self.observers:
             observer.observe(exchange)
 

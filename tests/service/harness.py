@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -33,6 +34,7 @@ from service.engines.contract import (
 )
 from service.engines.fake import FakeEngine
 from service.exchange import Exchange
+from service.http.turns import Turns
 from service.inference.tokenization.text import ArrayText, places_of
 from service.models.state import state_of
 from service.process.listener import bound
@@ -41,6 +43,7 @@ from service.scheduler.lanes import BatchLimits, LaneName
 from service.scheduler.scheduler import Scheduler
 from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation
+from service.telemetry.metrics import Metrics
 
 CONFIG = parse_config(
     {
@@ -234,6 +237,19 @@ def exchange(
     found = Exchange[Any, Any](scope, send or unsent, Reservation(budget), service)
     found.request_id, scope["exchange"] = request_id, found
     return found
+
+
+def bare_service(turns: Turns | None = None, **settings: Any) -> Any:
+    """Return the state of a service without models, as far as the HTTP layer needs it."""
+    settled = Settings().model_copy(update=settings)
+    return SimpleNamespace(
+        settings=settled,
+        bodies=ByteBudget(settled.max_body_bytes_in_flight, "bodies"),
+        replies=ByteBudget(settled.max_bytes_in_flight),
+        metrics=Metrics(),
+        turns=turns or Turns(),
+        images=None,
+    )
 
 
 @contextlib.contextmanager

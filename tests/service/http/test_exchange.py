@@ -20,18 +20,17 @@ from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import BodyTooLarge, EngineFailed
 from service.http.admission import Admission
-from service.http.exchange import ENDINGS, Bodies, ExchangeMiddleware
+from service.http.exchange import ENDINGS, ExchangeMiddleware, take_bytes
 from service.inference.timings import HEADERS
 from service.models.state import state_of
 from service.settings import Settings
-from service.system.budget import ByteBudget
-from service.telemetry.metrics import Metrics
 from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
     Client,
     GatedEngine,
     assert_problem,
+    bare_service,
     exchange,
     listening,
     serving,
@@ -159,10 +158,7 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     layer = ExchangeMiddleware(
         app=unused,
         routes={},
-        service=None,
-        metrics=Metrics().http,
-        bodies=Bodies(1000, 60, ByteBudget(1000, "bodies")),
-        requests=ByteBudget(1000),
+        service=bare_service(),
         admission=Ending(None, None),
         error_reply=error_reply,
     )
@@ -431,12 +427,13 @@ async def test_a_body_that_does_not_come_is_not_waited_for(artifact: Artifact) -
 
 
 def test_a_body_over_the_limit_takes_no_bytes() -> None:
-    bodies, found = Bodies(50, 60, ByteBudget(100, "bodies")), exchange()
-    bodies.take(found, 50)
-    assert found.received_bytes == bodies.budget.held == 50
+    service = bare_service(max_body_bytes=50)
+    found = exchange(service=service)
+    take_bytes(found, 50)
+    assert found.received_bytes == service.bodies.held == 50
     with pytest.raises(BodyTooLarge):
-        bodies.take(found, 1)
-    assert found.received_bytes == bodies.budget.held == 50
+        take_bytes(found, 1)
+    assert found.received_bytes == service.bodies.held == 50
 
 
 async def test_a_body_that_came_with_its_head_is_not_waited_for(artifact: Artifact) -> None:

@@ -6,16 +6,14 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from starlette.types import Message
 
 from service.errors import RequestTimeout
-from service.http.exchange import Bodies
+from service.http.exchange import read_body
 from service.http.turns import TURN_BYTES, Turns
-from service.system.budget import ByteBudget
-from tests.service.harness import exchange
+from tests.service.harness import bare_service, exchange
 
 pytestmark = pytest.mark.anyio
 LARGE = bytes(TURN_BYTES)
@@ -98,8 +96,7 @@ async def test_small_pieces_are_joined() -> None:
 async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once() -> None:
     loop, turns = Loop(), Turns()
     counting = asyncio.create_task(loop.count())
-    service = SimpleNamespace(turns=turns)
-    bodies = Bodies(2**30, 60, ByteBudget(2**30))
+    service = bare_service(turns, max_body_bytes_in_flight=2**30)
 
     async def read(name: str, size: int) -> int:
         pieces, left = loop.pieces(name, size), iter(range(size - 1, -1, -1))
@@ -107,7 +104,7 @@ async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once()
         async def receive() -> Message:
             return {"type": "http.request", "body": next(pieces), "more_body": bool(next(left))}
 
-        return len(await bodies.read(exchange(service=service), receive))
+        return len(await read_body(exchange(service=service), receive))
 
     sizes = await asyncio.gather(*(read(f"{n}", 10) for n in range(16)), read("small", 1))
     counting.cancel()
@@ -124,14 +121,14 @@ class Slow(Turns):
 
 
 async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
-    service = SimpleNamespace(turns=Slow())
+    service = bare_service(Slow(), client_timeout_seconds=0.5)
     messages = iter([True, False])
 
     async def receive() -> Message:
         return {"type": "http.request", "body": LARGE, "more_body": next(messages)}
 
-    bodies, found = Bodies(2**30, 0.5, ByteBudget(2**30)), exchange(service=service)
-    assert len(await bodies.read(found, receive)) == 2 * TURN_BYTES
+    found = exchange(service=service)
+    assert len(await read_body(found, receive)) == 2 * TURN_BYTES
 
     async def silent() -> Message:
         if found.received_bytes:
@@ -140,4 +137,4 @@ async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
 
     found = exchange(service=service)
     with pytest.raises(RequestTimeout):
-        await bodies.read(found, silent)
+        await read_body(found, silent)

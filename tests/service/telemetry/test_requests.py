@@ -16,12 +16,10 @@ from service.engines.fake import FakeEngine
 from service.errors import ServiceError
 from service.exchange import Exchange
 from service.http.admission import Admission
-from service.http.exchange import Bodies, ExchangeMiddleware
+from service.http.exchange import ExchangeMiddleware
 from service.inference.timings import Timings
 from service.settings import Settings
-from service.system.budget import ByteBudget
-from service.telemetry.metrics import Metrics
-from tests.service.harness import CONFIG, Client
+from tests.service.harness import CONFIG, Client, bare_service
 
 pytestmark = pytest.mark.anyio
 TIMINGS = Timings(3, 0.0, 0.0)
@@ -55,10 +53,7 @@ def observing(app: Any, *observers: Observer) -> ExchangeMiddleware:
     return ExchangeMiddleware(
         app=app,
         routes={},
-        service=None,
-        metrics=Metrics().http,
-        bodies=Bodies(1000, 60, ByteBudget(1000)),
-        requests=ByteBudget(1000),
+        service=bare_service(),
         admission=Admission(None, None),
         error_reply=lambda _, error: (
             Response(status_code=500) if isinstance(error, ServiceError) else None

@@ -27,9 +27,8 @@ from service.errors import (
 )
 from service.exchange import Exchange
 from service.inference.tokenization.inputs import Input, Picture
-from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation
-from tests.service.harness import assert_problem, exchange
+from tests.service.harness import assert_problem, bare_service, exchange
 
 pytestmark = pytest.mark.anyio
 
@@ -39,9 +38,8 @@ TEXT = base64.b64encode(FILE).decode()
 
 
 def request(budget: ByteBudget | None = None, **settings: Any) -> Exchange[Any, Any]:
-    settled = Settings().model_copy(update=settings)
-    replies = budget or ByteBudget(2**30)
-    service = SimpleNamespace(settings=settled, replies=replies, images=None)
+    service = bare_service(**settings)
+    service.replies = budget or service.replies
     found = exchange(service=service)
     images = SimpleNamespace(artifact=SimpleNamespace(manifest=SimpleNamespace(images=True)))
     found.model = SimpleNamespace(towers=[images])
