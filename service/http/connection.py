@@ -309,10 +309,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._cut_off()  # else a client would take the end for the end of the body
             return
         if self._in_head and not self._final_error:
-            self._end(self._timeout)
-            self._connection.close()
+            self.eof_received()
             return
-        self._end(min(LINGER_SECONDS, self._timeout))
+        self._closing = True
+        self._expect_taken(min(LINGER_SECONDS, self._timeout))
         self.flow.resume_reading()
         try:
             self._connection.write_eof()
@@ -320,13 +320,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._cut_off()
 
     def eof_received(self) -> None:
-        """End the connection, since a client that sends no more has left."""
-        self._end(self._timeout)
-        self._connection.close()
-
-    def _end(self, seconds: float) -> None:
+        """Close the connection; a client that sends no more has left."""
         self._closing = True
-        self._expect_taken(seconds)
+        self._expect_taken(self._timeout)
+        self._connection.close()
 
     def _expect_taken(self, seconds: float) -> None:
         if self._write_timer is None:

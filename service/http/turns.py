@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
+from service.exchange import Part
+
 TURN_BYTES = 2**17
 """Minimum bytes of a reply that are serialised in a turn, except for its last part; and size from
 which a body is read in turns."""
-Part = bytes | memoryview
 
 
 class Turns:
