@@ -186,8 +186,16 @@ class Exchange(Generic[Service, Model]):
                 count += 1
         if not lines.count(b"\r") == lines.count(b"\n") == count:
             raise ValueError("a header has a line end")
-        if timings:
-            lines += _timing_lines(timings)
+        if timings:  # named as text-embeddings-inference does, in ms
+            lines += b"x-tokenization-time: %d\r\nx-queue-time: %d\r\nx-inference-time: %d\r\n" % (
+                round(1000 * timings.tokenization_seconds),
+                round(1000 * timings.queue_seconds),
+                round(1000 * timings.inference_seconds),
+            )
+            lines += b"x-compute-tokens: %d\r\n" % timings.tokens
+            warned = timings.warnings is not NO_WARNINGS
+            for name, value in timings.warnings.headers().items() if warned else ():
+                lines += f"{name}: {value}\r\n".encode()
         if length is not None:
             lines += b"content-length: %d\r\n" % length
         milliseconds = round(1000 * (time.monotonic() - self.received))
@@ -200,17 +208,3 @@ class Exchange(Generic[Service, Model]):
         ):
             lines += b"connection: close\r\n"
         return lines
-
-
-def _timing_lines(timings: Timings) -> bytes:
-    """Return the headers of warnings and, as text-embeddings-inference names them, times in ms."""
-    lines = b"x-tokenization-time: %d\r\nx-queue-time: %d\r\nx-inference-time: %d\r\n" % (
-        round(1000 * timings.tokenization_seconds),
-        round(1000 * timings.queue_seconds),
-        round(1000 * timings.inference_seconds),
-    )
-    lines += b"x-compute-tokens: %d\r\n" % timings.tokens
-    if timings.warnings is not NO_WARNINGS:
-        for name, value in timings.warnings.headers().items():
-            lines += f"{name}: {value}\r\n".encode()
-    return lines
