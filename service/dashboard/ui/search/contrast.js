@@ -102,6 +102,15 @@ function matches(store, slots, shown) {
   return answer.reply.map((all, side) => matchTable(all, ranks[answer.asked.pair[side]]));
 }
 
+/** Row of the matches that are not listed, so that all rows sum to the score. @param {import('../../api/ranking.js').NamedMatch[]} rest @param {number} columns */
+const others = (rest, columns) =>
+  rest.length
+    ? html`<tfoot><tr><td colspan=${columns}>${rest.length} more</td><td class="number">${fixed(
+        rest.reduce((sum, { score }) => sum + score, 0),
+        4,
+      )}</td></tr></tfoot>`
+    : nothing;
+
 /** @param {import('../../api/ranking.js').NamedMatch[]} all @param {number} rank */
 function matchTable(all, rank) {
   const isTerms = all.some(({ term }) => term !== null);
@@ -115,5 +124,5 @@ function matchTable(all, rank) {
       .map(
         (one) =>
           html`<tr>${cells(one).map((cell) => html`<td>${bdi(cell)}</td>`)}<td class="number">${fixed(one.score, 4)}</td></tr>`,
-      )}</tbody></table>${all.length > MOST_ROWS ? html`<p class="says">The ${MOST_ROWS} largest of ${all.length}.</p>` : nothing}`;
+      )}</tbody>${others(all.slice(MOST_ROWS), columns.length)}</table>`;
 }
