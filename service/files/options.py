@@ -38,7 +38,7 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class Encoding:
-    """Requested output of each text, with the fields of `POST /encode`."""
+    """Requested output of each text; `headscope encode --help` explains its fields."""
 
     kind: Kind = "pooled"
     layer: int = -1
@@ -58,7 +58,6 @@ class Encoding:
     chunk_overlap: int | None = None
     late: bool = True
     first_frame: bool = False
-    """Whether an animated picture stands for its first frame."""
 
     @property
     def cuts(self) -> bool:
@@ -73,14 +72,10 @@ class Encoding:
 
     def check(self) -> None:
         """Check the options of long texts against each other."""
-        if self.kind != "chunks":
-            plain = Encoding()
-            names = ("chunk_by", "chunk_size", "chunk_overlap", "late")
-            if given := [name for name in names if getattr(self, name) != getattr(plain, name)]:
-                name = "no-late" if given[0] == "late" else given[0].replace("_", "-")
-                raise UsageError(f"--{name} is of chunks: add --outputs chunks")
-            if self.overflow == "windows":
-                raise UsageError("--overflow windows is of chunks: add --outputs chunks")
+        flags = self._given("chunk_by", "chunk_size", "chunk_overlap", "late")
+        flags += ["--overflow windows"] if self.overflow == "windows" else []
+        if flags and self.kind != "chunks":
+            raise UsageError(f"{flags[0]} is of chunks: add --outputs chunks")
         if self.kind in ("sparse", "multivector") and self.layer != -1:
             raise UsageError(
                 f"--layer {self.layer}: {self.kind} is computed from the last hidden state: leave "
@@ -103,30 +98,29 @@ class Encoding:
         """Check that no option is for texts only."""
         if self.kind in ("chunks", "sparse", "multivector"):
             raise UsageError(f"--outputs {self.kind} is for texts, and the inputs are pictures")
+        if flags := self._given("truncate", "overflow", "prompt_name", "task"):
+            raise UsageError(f"{flags[0]} is for texts, and the inputs are pictures: leave it out")
+
+    def _given(self, *names: str) -> list[str]:
+        """Return the flags of options that differ from their defaults."""
         plain = Encoding()
-        names = ("truncate", "overflow", "prompt_name", "task")
-        if given := [name for name in names if getattr(self, name) != getattr(plain, name)]:
-            flag = given[0].replace("_", "-")
-            raise UsageError(f"--{flag} is for texts, and the inputs are pictures: leave it out")
+        given = (name for name in names if getattr(self, name) != getattr(plain, name))
+        return ["--no-late" if name == "late" else "--" + name.replace("_", "-") for name in given]
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Options of a run over files."""
+    """Options of a run over files; `headscope encode --help` explains each."""
 
     inputs: tuple[str, ...]
     """Paths of files, globs, folders of pictures, and `-` for standard input."""
     out: Path
     column: str = "text"
-    """Column of the texts."""
     image_column: str | None = None
-    """Column of the paths of pictures, which are encoded in place of texts."""
     encoding: Encoding = Encoding()
     on_error: Literal["stop", "skip"] = "stop"
     restart: bool = False
-    """Whether to discard an unfinished run, and to replace a finished output."""
     url: str | None = None
-    """URL of a running service to use in place of an engine."""
     api_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

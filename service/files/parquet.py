@@ -116,15 +116,11 @@ class Schema:
         """Add the columns of rows, all of whose values a type has to hold."""
         if isinstance(source, ParquetRows):
             self._add_file(source)
-            return
-        if not rows:
-            return
-        try:
-            kind = pa.array(source.values(rows)).type
-            own = pa.schema(list(kind))
-            self._unify(own)
-        except _UNFIT as error:
-            raise self._unfit(source, rows, error) from None
+        elif rows:
+            try:
+                self._unify(pa.schema(list(pa.array(source.values(rows)).type)))
+            except _UNFIT as error:
+                raise self._unfit(source, rows, error) from None
 
     def try_columns(self, sources: Sequence[Source]) -> None:
         """Raise InputFailure if Parquet lacks the columns' types, or a type cannot hold a row."""
