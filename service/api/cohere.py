@@ -44,7 +44,7 @@ from service.api.wire.route import (
     json_reply,
     reserve,
 )
-from service.api.wire.schemas import any_of, named
+from service.api.wire.schemas import any_of, named, schema
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
@@ -139,14 +139,12 @@ class CohereEmbedRequest(LenientRequest):
     images: Annotated[
         list[Input] | None,
         PlainValidator(_images),
-        WithJsonSchema({"type": "array", "items": {"type": "string", "format": "uri"}}),
+        WithJsonSchema(schema([schema(str, format="uri")])),
     ] = Field(None, description="In place of `texts`: data URLs or addresses of pictures.")
     inputs: Annotated[
         list[Input] | None,
         PlainValidator(_inputs),
-        WithJsonSchema(
-            {"type": "array", "items": {"type": "object", "properties": {"content": ONE_PART}}}
-        ),
+        WithJsonSchema(schema([{"content": ONE_PART}])),
     ] = Field(None, description="In place of `texts`: contents of one text or picture each.")
     input_type: InputType | None = Field(
         None,

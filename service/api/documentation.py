@@ -100,10 +100,7 @@ router.add_route("/openapi.json", openapi_document, include_in_schema=False)
 def describe(app: FastAPI, *, keys: bool) -> None:
     """Describe in the OpenAPI document what holds for every route, without FastAPI's own 422.
 
-    Args:
-        app: application with its routes.
-        keys: whether every route except the probes requires an API key.
-
+    With `keys`, every route except the probes requires an API key.
     """
     generating = threading.Lock()
 

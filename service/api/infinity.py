@@ -50,7 +50,7 @@ from service.api.wire.route import (
     json_reply,
     reserve,
 )
-from service.api.wire.schemas import named
+from service.api.wire.schemas import any_of, named, schema
 from service.errors import InvalidRequest, NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
 from service.inference.core import Inference
@@ -213,16 +213,12 @@ async def classify(body: ClassifyRequest, exchange: ApiExchange) -> Response:
     return await json_reply(exchange, content, prepared.timings)
 
 
-_TEXT = {"type": "string", "maxLength": MAX_CHARACTERS}
-_URL = {"type": "string", "format": "uri", "description": "With `modality` image."}
-_INPUT = {
-    "anyOf": [
-        {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS},
-        _TEXT,
-        {"type": "array", "items": _URL, "minItems": 1, "maxItems": MAX_TEXTS},
-        _URL,
-    ]
-}
+_TEXT = schema(str, maxLength=MAX_CHARACTERS)
+_URL = schema((str, "With `modality` image."), format="uri")
+_INPUT = any_of(
+    *(schema([_TEXT, ...], maxItems=MAX_TEXTS), _TEXT),
+    *(schema([_URL, ...], maxItems=MAX_TEXTS), _URL),
+)
 
 
 def _given(

@@ -10,7 +10,7 @@ from pydantic.json_schema import WithJsonSchema
 from service.api.drop_in.embedding import TextsOrIds, check_cut, check_given
 from service.api.native.texts import LenientRequest, nullable
 from service.api.wire.pictures import ONE_PART, closed_object, content_part, wrong
-from service.api.wire.schemas import any_of
+from service.api.wire.schemas import any_of, schema
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
@@ -73,12 +73,7 @@ Message = Annotated[
     Input,
     PlainValidator(_message),
     WithJsonSchema(
-        {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": 1,
-            "items": closed_object(role="user", content=any_of(str, ONE_PART)),
-        }
+        schema([closed_object(role="user", content=any_of(str, ONE_PART)), ...], maxItems=1)
     ),
 ]
 

@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import Field, PlainValidator
@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from model.numerics.pooling import modes_of
 from model.numerics.quantization import FEATURES_PER_BYTE
 from service.api.drop_in.embedding import (
+    EXAMPLES,
     IDS_SCHEMA,
     PreparedEmbedding,
     answer,
@@ -48,7 +49,7 @@ from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.pictures import closed_object, picture, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
 from service.api.wire.route import ApiExchange, JsonRoute
-from service.api.wire.schemas import named
+from service.api.wire.schemas import any_of, named, schema
 from service.errors import (
     NoEmbeddings,
     Overloaded,
@@ -122,25 +123,15 @@ def _object(value: dict[str, object], field: str) -> Input:
     )
 
 
-_TEXT: dict[str, Any] = {"type": "string"}
-_OBJECTS = [
+_FORMS = [
+    *(str, IDS_SCHEMA),
     closed_object(text=(str, "A text.")),
     closed_object(image=(str, "A picture: base64, a data URL, or an address.")),
 ]
 EmbeddingInputs = Annotated[
     list[Input],
     PlainValidator(_inputs),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _TEXT,
-                IDS_SCHEMA,
-                *_OBJECTS,
-                {"type": "array", "items": {"anyOf": [_TEXT, IDS_SCHEMA, *_OBJECTS]}},
-            ],
-            "examples": ["What is Deep Learning?"],
-        }
-    ),
+    WithJsonSchema(schema(any_of(*_FORMS, [any_of(*_FORMS)]), examples=EXAMPLES)),
 ]
 """Inputs of a request: texts, token ids, pictures, and a possibly empty list of them."""
 

@@ -215,12 +215,7 @@ Pairs = tuple[Sequence[str], Sequence[str]]
 
 
 def cosines(inference: Inference) -> bool:
-    """Return whether the model scores pairs by the cosine of their vectors.
-
-    Raises:
-        NoTaskHead: the model has another task head.
-
-    """
+    """Return whether the model scores pairs by the cosine of their vectors; reject other models."""
     task = inference.manifest.task
     if task is None or task.kind == "hybrid":
         return True

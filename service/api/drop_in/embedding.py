@@ -19,6 +19,7 @@ from service.api.drop_in.forms import ListForm
 from service.api.wire.media import JSON
 from service.api.wire.pictures import Shares, in_order, loaded, together
 from service.api.wire.route import ApiExchange, PartsResponse, caller_of, reserve
+from service.api.wire.schemas import any_of, schema
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
@@ -56,17 +57,12 @@ def token_ids(value: object) -> TokenIds:
     return TokenIds(tuple(value))
 
 
-IDS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_EITHER = {"anyOf": [{"type": "string"}, IDS_SCHEMA]}
+IDS_SCHEMA = schema([schema(int, minimum=0)])
+EXAMPLES = ["What is Deep Learning?"]
 TextsOrIds = Annotated[
     list[Input],
     PlainValidator(texts_or_ids),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "string"}, IDS_SCHEMA, {"type": "array", "items": _EITHER}],
-            "examples": ["What is Deep Learning?"],
-        }
-    ),
+    WithJsonSchema(schema(any_of(str, IDS_SCHEMA, [any_of(str, IDS_SCHEMA)]), examples=EXAMPLES)),
 ]
 """Inputs of a request: a text, the token ids of a text, or a possibly empty list of both."""
 

@@ -13,7 +13,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import FEWER_TEXTS, ApiExchange, caller_of, check_size, reserve
-from service.api.wire.schemas import named
+from service.api.wire.schemas import any_of, named, schema
 from service.engines.contract import Floats
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts, scorer_of
@@ -50,14 +50,10 @@ def _documents(value: object) -> list[str]:
     return texts
 
 
-_TEXT = {"type": "string"}
-_OBJECT = {"type": "object", "properties": {"text": _TEXT}, "required": ["text"]}
 Documents = Annotated[
     list[str],
     PlainValidator(_documents),
-    WithJsonSchema(
-        {"type": "array", "items": {"anyOf": [_TEXT, _OBJECT]}, "minItems": 1, "title": "Documents"}
-    ),
+    WithJsonSchema(schema([any_of(str, {"text": str}), ...])),
     Field(description="Documents to rank: texts, or objects with a `text`."),
 ]
 

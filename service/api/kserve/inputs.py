@@ -28,6 +28,7 @@ from service.api.wire.bodies import (
     read_json,
 )
 from service.api.wire.route import ApiExchange, validated
+from service.api.wire.schemas import any_of, schema
 from service.errors import InvalidRequest, Unprocessable
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
@@ -46,16 +47,7 @@ def _listed(value: object) -> object:
 ListedIndices = Annotated[
     Indices,
     BeforeValidator(_listed),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                INDEX_LIST,
-                {"type": "integer"},
-                {"type": "string", "pattern": _NUMBERS},
-                {"type": "null"},
-            ]
-        }
-    ),
+    WithJsonSchema(any_of(INDEX_LIST, int, schema(str, pattern=_NUMBERS), None)),
 ]
 
 
@@ -184,13 +176,7 @@ def json_length(said: bytes | None, size: int) -> int:
 
 
 def texts_of(tensor: InputTensor, tail: memoryview) -> list[Input]:
-    """Return the texts or pairs of texts in a tensor.
-
-    Raises:
-        InvalidRequest: the values do not fit the shape, or are not UTF-8.
-        Unprocessable: the shape is not `[B]`, `[B, 1]` or `[B, 2]`.
-
-    """
+    """Return the texts of a tensor `[B]` or `[B, 1]`, or its pairs of texts `[B, 2]`."""
     if tensor.shape[1:] not in ([], [1], [2]):
         raise Unprocessable(f"{INPUT}: the shape must be [B], [B, 1], or [B, 2] for pairs")
     size = tensor.parameters.binary_data_size
@@ -210,12 +196,7 @@ def texts_of(tensor: InputTensor, tail: memoryview) -> list[Input]:
 
 
 def elements(data: memoryview, count: int) -> list[str]:
-    """Decode the elements of a binary BYTES tensor, each prefixed with its length.
-
-    Raises:
-        InvalidRequest: the lengths do not add up to the data, or an element is not UTF-8.
-
-    """
+    """Decode the elements of a binary BYTES tensor, each prefixed with its length."""
     texts: list[str] = []
     end = 0
     for index in range(count):
@@ -233,12 +214,7 @@ def elements(data: memoryview, count: int) -> list[str]:
 
 
 def flattened(data: Sequence[Any], shape: Sequence[int]) -> list[str]:
-    """Flatten the texts of a JSON tensor in row-major order, from a flat or nested list.
-
-    Raises:
-        InvalidRequest: the list has another shape, or a value is not a text.
-
-    """
+    """Flatten the texts of a JSON tensor in row-major order, from a flat or nested list."""
     rows, width = shape[0], math.prod(shape[1:])
     if len(data) == rows and all(isinstance(row, list) and len(row) == width for row in data):
         data = [value for row in data for value in row] if shape[1:] else data

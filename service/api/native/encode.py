@@ -59,14 +59,7 @@ _APART = "send texts and pictures in requests of their own"
 
 
 def part(body: EncodeRequest, indices: Sequence[int]) -> EncodeRequest:
-    """Return the request of one tower.
-
-    Prompts, tasks and windows are for the texts alone.
-
-    Raises:
-        Unprocessable: the request has spans or chunks, whose lists are of all inputs.
-
-    """
+    """Return the request of one tower; prompts, tasks and windows are for the texts alone."""
     for name in ("spans", "chunk"):
         if getattr(body, name) is not None:
             raise Unprocessable(f"{name} is for inputs of one tower: {_APART}")

@@ -22,6 +22,7 @@ from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
 from service.api.native.indices import Ablate, EncoderHead, Indices, ablated_heads, selected_indices
 from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
+from service.api.wire.schemas import any_of
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
@@ -58,12 +59,10 @@ def _spans(value: object) -> list[list[Offset]] | None:
     return spans
 
 
-_SPAN = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
-_OF_TEXTS = {"type": "array", "items": {"type": "array", "items": _SPAN}}
 Spans = Annotated[
     list[list[Offset]] | None,
     PlainValidator(_spans),
-    WithJsonSchema({"anyOf": [_OF_TEXTS, {"type": "null"}]}),
+    WithJsonSchema(any_of([[[int, int]]], None)),
 ]
 
 

@@ -30,7 +30,6 @@ from service.api.native.explain_forms import (
 )
 from service.api.native.texts import (
     OBJECTS,
-    TEXT,
     Header,
     TextRequest,
     no_duplicates,
@@ -48,6 +47,7 @@ from service.api.wire.route import (
     reserve,
     wants_safetensors,
 )
+from service.api.wire.schemas import any_of, schema
 from service.engines.contract import Output
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
@@ -65,13 +65,9 @@ from service.scheduler.lanes import LaneName
 
 
 def _sides(value: object) -> list[Input]:
-    """Validate pairs of texts and pictures, up to the first invalid item.
+    """Validate pairs of texts and pictures, and return their items in turn.
 
     All first items of the pairs are texts or all are pictures, and so are all second items.
-
-    Returns:
-        First and second item of each pair, in turn.
-
     """
     if not isinstance(value, list) or not value:
         raise PydanticCustomError(
@@ -101,18 +97,15 @@ def _side(value: str | dict[str, object], index: int, side: int) -> Input:
     return value if isinstance(value, str) else element(value, f"inputs[{index}][{side}]")
 
 
-_ITEM = {"anyOf": [TEXT, *OBJECTS]}
+_ITEM = any_of(str, *OBJECTS)
 Sides = Annotated[
     list[Input],
     PlainValidator(_sides),
     WithJsonSchema(
-        {
-            "type": "array",
-            "items": {"type": "array", "items": _ITEM, "minItems": 2, "maxItems": 2},
-            "minItems": 1,
-            "title": "Inputs",
-            "examples": [[["A man is playing a guitar.", "Someone plays an instrument."]]],
-        }
+        schema(
+            [[_ITEM, _ITEM], ...],
+            examples=[[["A man is playing a guitar.", "Someone plays an instrument."]]],
+        )
     ),
 ]
 
@@ -300,56 +293,23 @@ async def prepared_explainer(
     options: Sequence[ExplainOptions],
     caller: Call,
 ) -> Explainer:
-    """Tokenise all pairs for an explanation.
-
-    Args:
-        body: body of the request, with the files of its pictures.
-        towers: inference of the first texts and of the second texts.
-        options: options for both.
-        caller: the client of the request, and its deadline.
-
-    """
-    first, second = await prepare(body, towers, caller)
-    texts = joined(first, second).texts
+    """Tokenise the first and the second texts of all pairs, each side for its tower."""
+    prepared: list[PreparedTexts] = []
+    for side, (inference, inputs) in enumerate(zip(towers, body.sides, strict=True)):
+        lane: LaneName = "encode" if inference.manifest.static else "attention"
+        reading = replace(body.options, naming=f"inputs[{{}}][{side}]")
+        if towers[0] is not towers[1] and isinstance(inputs[0], Picture):
+            reading = replace(reading, prompt_name=None, task=None)  # of the texts
+        beside = sum(other.characters for other in prepared if towers[0] is towers[1])
+        prepared.append(
+            await inference.prepare(inputs, reading, caller, lane, body.backend, beside=beside)
+        )
+    first, second = prepared
+    texts = [text for pair in zip(first.texts, second.texts, strict=True) for text in pair]
     if towers[0] is towers[1]:
-        tower = Tower(towers[0], options[0], joined(first, second))
+        joined = replace(first, texts=texts, timings=first.timings + second.timings)
+        tower = Tower(towers[0], options[0], joined)
         both = tower, tower
     else:
         both = Tower(towers[0], options[0], first, 1), Tower(towers[1], options[1], second, 1)
     return await asyncio.to_thread(Explainer, both, body.inputs, texts)
-
-
-async def prepare(
-    body: ExplainRequest, towers: Sequence[Inference], caller: Call
-) -> tuple[PreparedTexts, PreparedTexts]:
-    """Tokenise the first and the second texts of all pairs.
-
-    Args:
-        body: body of the request.
-        towers: inference of the first texts and of the second texts.
-        caller: the client of the request, and its deadline.
-
-    Raises:
-        Unprocessable: there are too many pairs, or a text does not fit the model.
-        EngineUnavailable: the engine has failed, or cannot be started.
-        Overloaded: the queue has no room, or the deadline cannot be met.
-
-    """
-    prepared: list[PreparedTexts] = []
-    for side, (inference, inputs) in enumerate(zip(towers, body.sides, strict=True)):
-        lane: LaneName = "encode" if inference.manifest.static else "attention"
-        options = replace(body.options, naming=f"inputs[{{}}][{side}]")
-        if towers[0] is not towers[1] and isinstance(inputs[0], Picture):
-            options = replace(options, prompt_name=None, task=None)  # of the texts
-        beside = sum(other.characters for other in prepared if towers[0] is towers[1])
-        prepared.append(
-            await inference.prepare(inputs, options, caller, lane, body.backend, beside=beside)
-        )
-    first, second = prepared
-    return first, second
-
-
-def joined(first: PreparedTexts, second: PreparedTexts) -> PreparedTexts:
-    """Return the first and second texts of pairs in turn, with the timings of both."""
-    texts = [text for pair in zip(first.texts, second.texts, strict=True) for text in pair]
-    return replace(first, texts=texts, timings=first.timings + second.timings)

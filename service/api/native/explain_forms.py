@@ -42,15 +42,7 @@ ERRORS = {"pairs": "completeness_error", "decomposition": "decomposition_error"}
 def reply_bytes(
     options: ExplainOptions, sides: Sequence[Side], config: EncoderConfig, *, binary: bool
 ) -> int:
-    """Return the predicted bytes of a reply.
-
-    Args:
-        options: options of the request.
-        sides: sizes of the texts; the texts of a pair are adjacent.
-        config: encoder's configuration.
-        binary: whether the reply is safetensors.
-
-    """
+    """Return the predicted bytes of a reply; the texts of a pair are adjacent in `sides`."""
     heads = config.num_hidden_layers * config.num_attention_heads * options.heads
     each, size = 4 if binary else JSON_BYTES_PER_FLOAT, REPLY_BYTES
     for first, second in zip(sides[::2], sides[1::2], strict=True):

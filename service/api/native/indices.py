@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
 from service.api.native.texts import StrictRequest, no_duplicates
+from service.api.wire.schemas import any_of, schema
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
 from service.inference.attention.maps import LayersAndHeads
@@ -31,12 +32,12 @@ def _indices(value: object) -> list[int] | None:
     return no_duplicates(value)
 
 
-INDEX_LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "uniqueItems": True}
+INDEX_LIST = schema([int, ...], uniqueItems=True)
 """JSON schema of a list of distinct integers."""
 Indices = Annotated[
     list[int] | None,
     PlainValidator(_indices),
-    WithJsonSchema({"anyOf": [INDEX_LIST, {"type": "null"}]}),
+    WithJsonSchema(any_of(INDEX_LIST, None)),
 ]
 
 

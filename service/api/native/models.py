@@ -136,13 +136,7 @@ async def unload(exchange: ApiExchange, model: str, version: str | None = None) 
 
 
 def set_alias(control: ModelControl, alias: str, target: Target, names: Collection[str]) -> None:
-    """Set the target of an alias.
-
-    Raises:
-        Unprocessable: the alias is a model's name or no valid name, the target is not loaded, or
-            the service has several workers.
-
-    """
+    """Set the target of an alias, if neither is refused."""
     models = control.models
     if (
         not alias

@@ -18,9 +18,10 @@ from pydantic_core import PydanticCustomError
 
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import Unwritten
-from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element, loaded
+from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, closed_object, element, loaded
 from service.api.wire.replies import warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
+from service.api.wire.schemas import any_of, schema
 from service.inference.outputs.field import Array, bounds
 from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input, Picture
@@ -65,37 +66,17 @@ def _elements(value: object) -> list[Input]:
     return inputs
 
 
-TEXT: dict[str, Any] = {"type": "string"}
-"""JSON schema of a text."""
-_PAIR: dict[str, Any] = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
-_FORMS = [
-    TEXT,
-    {"type": "array", "items": TEXT, "minItems": 1},
-    {"type": "array", "items": _PAIR, "minItems": 1},
-]
-_ANIMATED = {
-    "type": "boolean",
-    "default": False,
-    "description": "Take the first frame of an animated file, which is refused otherwise.",
-}
+_ANIMATED = "Take the first frame of an animated file, which is refused otherwise."
+_FRAME = schema((bool, _ANIMATED), default=False)
+_ADDRESS = "A data URL of a picture, or its address if `--image-hosts` lists the host."
 OBJECTS = [
-    {
-        "type": "object",
-        "properties": {name: {"type": "string", "description": description}, **more},
-        "required": [name],
-        "additionalProperties": False,
-    }
-    for name, description, more in (
-        ("text", "A text.", {}),
-        ("image", "A picture's file in base64, or as a data URL.", {FIRST_FRAME: _ANIMATED}),
-        (
-            "image_url",
-            "A data URL of a picture, or its address if `--image-hosts` lists the host.",
-            {FIRST_FRAME: _ANIMATED},
-        ),
-    )
+    closed_object(text=(str, "A text.")),
+    closed_object(image=(str, "A picture's file in base64, or as a data URL.")),
+    closed_object(image_url=(str, _ADDRESS)),
 ]
 """JSON schemas of an object with a text or a picture."""
+for _picture in OBJECTS[1:]:
+    _picture["properties"][FIRST_FRAME] = _FRAME
 _EXAMPLE = "The animal didn't cross the street because it was too tired"
 _PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
@@ -105,19 +86,13 @@ Inputs = Annotated[
     list[Input],
     PlainValidator(_elements),
     WithJsonSchema(
-        {
-            "anyOf": [
-                *_FORMS,
-                *OBJECTS,
-                {
-                    "type": "array",
-                    "items": {"anyOf": [TEXT, _PAIR, *OBJECTS]},
-                    "minItems": 1,
-                },
-            ],
-            "title": "Inputs",
-            "examples": [_EXAMPLE, [{"text": "a red square"}, {"image": _PIXEL}]],
-        }
+        schema(
+            any_of(
+                *(str, [str, ...], [[str, str], ...], *OBJECTS),
+                [any_of(str, [str, str], *OBJECTS), ...],
+            ),
+            examples=[_EXAMPLE, [{"text": "a red square"}, {"image": _PIXEL}]],
+        )
     ),
 ]
 
@@ -151,15 +126,7 @@ def _targets(value: object) -> list[str] | None:
 Targets = Annotated[
     list[str] | None,
     PlainValidator(_targets),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-                {"type": "null"},
-            ]
-        }
-    ),
+    WithJsonSchema(any_of(str, [str, ...], None)),
 ]
 
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.api.drop_in.embedding import check_embedder, check_given
+from service.api.drop_in.embedding import EXAMPLES, check_embedder, check_given
 from service.api.drop_in.scores import PREDICTION, ScoreWeights, label_bytes, predictions, ranked
 from service.api.native.texts import OBJECTS, LenientRequest, no_duplicates
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
@@ -36,7 +36,7 @@ from service.api.wire.route import (
     reserve,
     validated,
 )
-from service.api.wire.schemas import any_of, named
+from service.api.wire.schemas import any_of, named, schema
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -253,7 +253,7 @@ def _sequence(index: int, value: object) -> Input:
     raise PydanticCustomError("inputs", _FORMS)
 
 
-_SEQUENCE = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}
+_SEQUENCE = schema([str, ...], maxItems=2)
 
 
 class PredictRequest(TeiRequest):
@@ -264,20 +264,10 @@ class PredictRequest(TeiRequest):
         PredictInputs,
         PlainValidator(_inputs),
         WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string"},
-                    _SEQUENCE,
-                    *OBJECTS,
-                    {
-                        "type": "array",
-                        "items": {"anyOf": [_SEQUENCE, *OBJECTS]},
-                        "minItems": 1,
-                    },
-                ],
-                "title": "Inputs",
-                "examples": ["What is Deep Learning?"],
-            }
+            schema(
+                any_of(str, _SEQUENCE, *OBJECTS, [any_of(_SEQUENCE, *OBJECTS), ...]),
+                examples=EXAMPLES,
+            )
         ),
     ] = Field(description="A text, a pair or a picture, or a batch of them.")
     raw_scores: bool = Field(

@@ -14,7 +14,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from service.api.drop_in.embedding import check_given, token_ids
+from service.api.drop_in.embedding import IDS_SCHEMA, check_given, token_ids
 from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS
 from service.api.tei.vectors import SPARSE_KINDS
@@ -34,7 +34,7 @@ from service.api.wire.route import (
     name_model,
     reserve,
 )
-from service.api.wire.schemas import named
+from service.api.wire.schemas import any_of, named
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tasks.task_heads import required_task
@@ -65,18 +65,13 @@ def _ids(value: object) -> list[TokenIds]:
     return [token_ids(item) for item in value]
 
 
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-
-
 class TokenizeRequest(LenientRequest):
     """Request body of `POST /tokenize`."""
 
     inputs: Annotated[
         list[str],
         PlainValidator(_texts),
-        WithJsonSchema(
-            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-        ),
+        WithJsonSchema(any_of(str, [str])),
     ] = Field(description="A text or a list of texts.")
     add_special_tokens: bool = Field(
         True, description="Whether to add the tokenizer's special tokens to each text."
@@ -92,7 +87,7 @@ class DecodeRequest(LenientRequest):
     ids: Annotated[
         list[TokenIds],
         PlainValidator(_ids),
-        WithJsonSchema({"anyOf": [_IDS, {"type": "array", "items": _IDS}]}),
+        WithJsonSchema(any_of(IDS_SCHEMA, [IDS_SCHEMA])),
     ] = Field(description="Token ids of a text, or a list of such lists.")
     skip_special_tokens: bool = Field(True, description="Whether to omit special tokens.")
 
@@ -223,12 +218,7 @@ def _check_sparse(inference: Inference) -> None:
 
 
 def _known(asked: Sequence[int], size: int) -> Sequence[int]:
-    """Return the requested indices, or all indices.
-
-    Raises:
-        Unprocessable: an index exceeds the vocabulary.
-
-    """
+    """Return the requested indices, or all indices."""
     for place, index in enumerate(asked):
         if not 0 <= index < size:
             raise Unprocessable(

@@ -1,13 +1,13 @@
-"""Schemas of replies for the OpenAPI document, written as Python values.
+"""JSON schemas for the OpenAPI document, written as Python values.
 
-`str` is a text, `[str]` a list of texts, `[int, int]` a list of exactly two integers, `"list"` this
-text alone, `{"id": int}` an object, and `(int, "Unix time.")` an integer with a description. A
-member `id?` may be null or absent.
+`str` is a text, `[str]` a list of texts, `[str, ...]` at least one text, `[int, int]` a list of
+exactly two integers, `"list"` this text alone, `{"id": int}` an object, and `(int, "Seconds.")` an
+integer with a description. A member `id?` may be null or absent.
 """
 
 from __future__ import annotations
 
-from types import NoneType
+from types import EllipsisType, NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -56,25 +56,30 @@ def all_named() -> dict[str, Any]:
     return found
 
 
-def schema(form: object) -> Schema:
-    """Return the JSON schema of a form; see the module."""
-    if isinstance(form, Schema):
-        return form
+def schema(form: object, **more: object) -> Schema:
+    """Return the JSON schema of a form, see the module, with more keywords of JSON Schema."""
+    made: dict[str, Any]
     match form:
+        case Schema():
+            made = form
         case tuple((described, about)):
             made = {**schema(described), "description": about}
         case str():
             made = {"type": "string", "const": form}
         case [items]:
             made = {"type": "array", "items": schema(items)}
-        case list():
+        case [items, EllipsisType()]:
+            made = {"type": "array", "items": schema(items), "minItems": 1}
+        case [first, *others]:
             bounds = {"minItems": len(form), "maxItems": len(form)}
-            made = {"type": "array", "prefixItems": [*map(schema, form)], **bounds}
+            alike = all(own == first for own in others)
+            items = {"items": schema(first)} if alike else {"prefixItems": [*map(schema, form)]}
+            made = {"type": "array", **items, **bounds}
         case dict():
             made = _object(form)
         case _:
             made = _of_type(form)
-    return Schema(made)
+    return Schema({**made, **more})
 
 
 def _of_type(kind: Any) -> dict[str, Any]:

@@ -152,15 +152,9 @@ async def stream_reply(
     size: int,
     before: Callable[[], Awaitable[None]] | None = None,
 ) -> PartsResponse:
-    """Return a reply that is sent while its maps are computed, unless the reply is small.
+    """Return a reply of `size` bytes that is sent while its maps are computed, unless it is small.
 
-    Args:
-        exchange: exchange of the request.
-        stream: maps.
-        writer: serialisation of the maps.
-        size: predicted bytes of the reply.
-        before: awaited once the bytes are reserved, before anything is computed or written.
-
+    `before` is awaited once the bytes are reserved, before anything is computed or written.
     """
 
     async def parts() -> AsyncGenerator[Part | Unwritten]:

@@ -111,12 +111,7 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
 
 
 def working_bytes(texts: Sequence[Text], hidden_size: int) -> int:
-    """Return the bytes beside the reply: all states, and scores and weights of the longest text.
-
-    Raises:
-        ReplyTooLarge: a text is too long; the message has the bytes.
-
-    """
+    """Return the bytes beside the reply: all states, and scores and weights of the longest text."""
     sizes = [2 * 4 * text.size**2 for text in texts]
     for index, size in enumerate(sizes):
         if size > LAYER_BYTES:

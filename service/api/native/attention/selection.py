@@ -13,6 +13,7 @@ from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig, PatchLayout
 from service.api.native.indices import Ablate, Head, Indices, ablated_heads, selected_heads
 from service.api.native.texts import Targets, TextRequest, no_duplicates
+from service.api.wire.schemas import any_of, schema
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
 from service.inference.attention.map_parts import MapPart, Resampling
@@ -52,24 +53,10 @@ def _place(item: object) -> Place:
     )
 
 
-_INTEGER = {"type": "integer"}
-_PATCH = {"type": "array", "items": _INTEGER, "minItems": 2, "maxItems": 2}
 Places = Annotated[
     list[Place] | None,
     PlainValidator(_places),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {
-                    "type": "array",
-                    "items": {"anyOf": [_INTEGER, _PATCH, {"type": "string"}]},
-                    "minItems": 1,
-                    "uniqueItems": True,
-                },
-                {"type": "null"},
-            ]
-        }
-    ),
+    WithJsonSchema(any_of(schema([any_of(int, [int, int], str), ...], uniqueItems=True), None)),
 ]
 
 
