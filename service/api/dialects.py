@@ -135,11 +135,8 @@ def _http_error(exchange: Exchange[Any, Any], error: HTTPException) -> Response:
     code = error.status_code
     phrase = HTTPStatus(code).phrase
 
-    class _Http(ServiceError):
-        status = code
+    class _Http(ServiceError, status=code, error_type="Validation"):
         title = phrase
-        slug = phrase.lower().replace(" ", "-")
-        error_type = "Validation"
 
     scope, failure = exchange.scope, _Http(phrase)
     path = scope["path"]

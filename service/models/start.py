@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
@@ -113,25 +114,26 @@ def _start_encoder(
         check_installed(artifact)
     label = f"{name}: " if shared.several or tower else ""
     trial = GoldenCheck(artifact)
-    factories = engine_factories(settings, artifact, trial, shared.torch)
+    warm = partial(_warm_up, settings, artifact, shared.idle)
     factories = {
-        kind: warmed(start, settings, shared.idle, artifact) for kind, start in factories.items()
+        kind: partial(_started, start, warm)
+        for kind, start in engine_factories(settings, artifact, trial, shared.torch).items()
     }
     reader = _reader(settings, artifact)
-    vectors = TextVectors.of(artifact)
     engine = engine or factories[settings.engine]()
-    batch_tokens = settings.max_batch_tokens or engine.batch_tokens
-    queue_limits = batch_limits(settings, batch_tokens)
+    limits = BatchLimits(
+        settings.max_batch_tokens or engine.batch_tokens,
+        settings.max_queue_tokens,
+        settings.max_queue_texts,
+        settings.queue_timeout_seconds,
+        settings.queue_target_seconds,
+        settings.batch_timeout_seconds,
+    )
     live_verification = LiveVerification(
         settings.verify_share, lambda: engines.get("torch"), manifest, metrics, label
     )
-    engines = EnginePool(
-        engine,
-        factories,
-        queue_limits,
-        metrics,
-        live_verification.inspect if settings.verify_share else None,
-    )
+    inspect = live_verification.inspect if settings.verify_share else None
+    engines = EnginePool(engine, factories, limits, metrics, inspect)
     probe = blank_text(manifest.config, 1, Pooling(0, "cls"))
     readiness = ModelReadiness(engines, live_verification, probe)
     return ServedModel(
@@ -141,7 +143,7 @@ def _start_encoder(
         artifact=artifact,
         inference=Inference(
             artifact,
-            vectors,
+            TextVectors.of(artifact),
             reader,
             engines,
             allow_unverified=settings.allow_unverified,
@@ -204,13 +206,6 @@ def torch_hosts(settings: Settings) -> TorchHosts:
     return TorchHosts(settings.threads, idle_seconds)
 
 
-def devices_of(devices: str) -> Sequence[int]:
-    """Return the indices of the setting `devices`; at least 0, though it may be missing."""
-    if devices != "all":
-        return [int(device) for device in devices.split(",")]
-    return range(cuda.device_count() or 1)
-
-
 def engine_factories(
     settings: Settings,
     artifact: Artifact,
@@ -224,7 +219,9 @@ def engine_factories(
         if settings.devices is None:
             device, device_id = settings.device, settings.device_id or 0
             return OnnxEngine(artifact, device, threads, device_id, *own)
-        devices = devices_of(settings.devices)
+        devices: Sequence[int] = range(cuda.device_count() or 1)  # without one, the start says why
+        if settings.devices != "all":
+            devices = [int(device) for device in settings.devices.split(",")]
         if len(devices) == 1:
             return OnnxEngine(artifact, "cuda", threads, devices[0], *own)
         check_device(artifact.manifest.runtime, "cuda")
@@ -238,57 +235,36 @@ def engine_factories(
     def torch() -> Engine:
         return TorchEngine(artifact, settings.batch_timeout_seconds, hosts)
 
-    def tried(start: Callable[[], Engine]) -> Engine:
-        with contextlib.ExitStack() as undo:
-            engine = start()
-            undo.callback(engine.close)
-            trial(engine)
-            undo.pop_all()
-        return engine
-
     return {
-        "onnx": lambda: in_lower_priority(lambda: tried(onnx)),
-        "torch": lambda: in_lower_priority(lambda: tried(torch)),
+        "onnx": lambda: in_lower_priority(lambda: _started(onnx, trial)),
+        "torch": lambda: in_lower_priority(lambda: _started(torch, trial)),
         "fake": lambda: FakeEngine(artifact.manifest.config),
     }
 
 
-def warmed(
-    start: Callable[[], Engine], settings: Settings, idle: Callable[[], object], artifact: Artifact
-) -> Callable[[], Engine]:
-    """Return a function that starts an engine, warms it up and measures its first batches."""
-    longest = input_limits(settings, artifact).max_tokens
-    config = artifact.manifest.config
-
-    def started() -> Engine:
-        with contextlib.ExitStack() as undo:
-            engine = start()
-            undo.callback(engine.close)
-            batch_tokens = settings.max_batch_tokens or engine.batch_tokens
-            engine.warm_up(batch_tokens, longest)
-            idle()
-            texts = texts_of(config)
-            engine.measured = measured_batches(engine, texts, batch_tokens, longest)
-            engine.cost = measured_cost(engine, texts, engine.measured, longest)
-            if HeadMaps in declared(artifact.manifest):
-                maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
-                engine.measured_maps = maps
-            undo.pop_all()
-        return engine
-
-    return started
+def _started(start: Callable[[], Engine], step: Callable[[Engine], None]) -> Engine:
+    """Return an engine that has taken a further step of its start; it is closed if that fails."""
+    with contextlib.ExitStack() as undo:
+        engine = start()
+        undo.callback(engine.close)
+        step(engine)
+        undo.pop_all()
+    return engine
 
 
-def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
-    """Return the limits of a queue and its batches."""
-    return BatchLimits(
-        batch_tokens,
-        settings.max_queue_tokens,
-        settings.max_queue_texts,
-        settings.queue_timeout_seconds,
-        settings.queue_target_seconds,
-        settings.batch_timeout_seconds,
-    )
+def _warm_up(
+    settings: Settings, artifact: Artifact, idle: Callable[[], object], engine: Engine
+) -> None:
+    """Warm an engine up, and measure its first batches."""
+    longest, config = input_limits(settings, artifact).max_tokens, artifact.manifest.config
+    batch_tokens = settings.max_batch_tokens or engine.batch_tokens
+    engine.warm_up(batch_tokens, longest)
+    idle()
+    texts = texts_of(config)
+    engine.measured = measured_batches(engine, texts, batch_tokens, longest)
+    engine.cost = measured_cost(engine, texts, engine.measured, longest)
+    if HeadMaps in declared(artifact.manifest):
+        engine.measured_maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
 
 
 def input_limits(settings: Settings, artifact: Artifact) -> Limits:

@@ -12,20 +12,27 @@ connection will follow; to the supervisor, that the worker has ended.
 from __future__ import annotations
 
 import signal
+from enum import Enum
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from service.settings import Settings
 
-CONNECTION = b"connection"
-DRAIN = b"drain"
-FINISH = b"finish"
-LOADED = b"loaded"
-CLOSED = b"closed "
-"""Prefix of the number of connections that have ended since the last such message."""
-ALIVE = b"alive"
-"""Heartbeat of a worker's event loop, which all its replies depend on."""
+
+class Message(bytes, Enum):
+    """Messages of a fixed content, and the prefix `CLOSED`."""
+
+    CONNECTION = b"connection"
+    DRAIN = b"drain"
+    FINISH = b"finish"
+    LOADED = b"loaded"
+    CLOSED = b"closed "
+    """Prefix of the number of connections that have ended since the last such message."""
+    ALIVE = b"alive"
+    """Heartbeat of a worker's event loop, which all its replies depend on."""
+
+
 BEAT_SECONDS = 1.0
 MESSAGE_BYTES = 65536
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

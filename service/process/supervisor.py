@@ -25,18 +25,7 @@ from model.artifact.manifest import Artifact
 from service.errors import EngineUnavailable
 from service.models.table import address_line
 from service.process import folder
-from service.process.channel import (
-    ALIVE,
-    BEAT_SECONDS,
-    CLOSED,
-    CONNECTION,
-    DRAIN,
-    FINISH,
-    LOADED,
-    MESSAGE_BYTES,
-    SIGNALS,
-    Assignment,
-)
+from service.process.channel import BEAT_SECONDS, MESSAGE_BYTES, SIGNALS, Assignment, Message
 from service.process.listener import Listener, ServiceManager, listening, service_manager
 from service.settings import Settings, worker_environment
 from service.system import logs, resources
@@ -89,7 +78,7 @@ class WorkerHandle:
     def give(self, connection: socket.socket, number: int) -> bool:
         """Hand a connection to the worker, and return whether the channel accepted it."""
         try:
-            socket.send_fds(self._channel, [CONNECTION], [connection.fileno()])
+            socket.send_fds(self._channel, [Message.CONNECTION], [connection.fileno()])
         except OSError:
             return False
         self.connections += 1
@@ -99,7 +88,7 @@ class WorkerHandle:
     def drain(self) -> None:
         """Make the worker's readiness fail and its connections end; it still accepts new ones."""
         with contextlib.suppress(OSError):
-            self._channel.send(DRAIN)
+            self._channel.send(Message.DRAIN)
 
     def finish(self) -> None:
         """Announce that no clients will follow: the worker ends after its pending work.
@@ -109,7 +98,7 @@ class WorkerHandle:
         """
         self._next_beat.cancel()
         try:
-            self._channel.send(FINISH)
+            self._channel.send(Message.FINISH)
         except OSError:  # full, or closed
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_WR)
@@ -160,13 +149,13 @@ class WorkerHandle:
 
     def _read(self, message: bytes) -> None:
         self._missed = 0
-        if message == ALIVE:
+        if message == Message.ALIVE:
             return
-        if message == LOADED:
+        if message == Message.LOADED:
             self.loaded = True
             self.settled.set()
-        elif message.startswith(CLOSED):
-            self.connections -= int(message.removeprefix(CLOSED))
+        elif message.startswith(Message.CLOSED):
+            self.connections -= int(message.removeprefix(Message.CLOSED))
         else:
             self._reason = message.decode()
 

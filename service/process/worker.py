@@ -24,18 +24,7 @@ from service.app import create_app
 from service.errors import ServiceError
 from service.health.readiness import Peers
 from service.models.state import state_of
-from service.process.channel import (
-    ALIVE,
-    BEAT_SECONDS,
-    CLOSED,
-    CONNECTION,
-    DRAIN,
-    FINISH,
-    LOADED,
-    MESSAGE_BYTES,
-    SIGNALS,
-    Assignment,
-)
+from service.process.channel import BEAT_SECONDS, MESSAGE_BYTES, SIGNALS, Assignment, Message
 from service.process.folder import held
 from service.process.server import Server, end
 from service.settings import Settings
@@ -66,7 +55,7 @@ class WorkerServer(Server):
         """Report that the worker accepts connections."""
         self._channel.setblocking(False)
         asyncio.get_running_loop().add_reader(self._channel, self._receive)
-        self._channel.send(LOADED)
+        self._channel.send(Message.LOADED)
         self._beat()
 
     def _receive(self) -> None:
@@ -79,11 +68,11 @@ class WorkerServer(Server):
                 return
             except ConnectionResetError:  # the supervisor was killed; its messages are still there
                 continue
-            if message == CONNECTION:
+            if message == Message.CONNECTION:
                 self._take_over(descriptors)
-            elif message == DRAIN:
+            elif message == Message.DRAIN:
                 self.drain()
-            elif message == FINISH:
+            elif message == Message.FINISH:
                 self._stop()
             else:
                 asyncio.get_running_loop().remove_reader(self._channel)
@@ -111,14 +100,14 @@ class WorkerServer(Server):
 
     def _beat(self) -> None:
         with contextlib.suppress(OSError):  # full for now, or the supervisor is gone
-            self._channel.send(ALIVE)
+            self._channel.send(Message.ALIVE)
         asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
 
     def connection_ended(self) -> None:
         """Report the end of a connection."""
         self._closed += 1
         with contextlib.suppress(OSError):  # full for now, or the supervisor is gone
-            self._channel.send(CLOSED + str(self._closed).encode())
+            self._channel.send(Message.CLOSED + str(self._closed).encode())
             self._closed = 0
 
     def _stop(self) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from model.sources.hub.repository import full_name
 from model.sources.locate import DEFAULT_MODEL
+from service.settings.model_group import ModelTable
 from service.settings.schema import Settings
 from service.settings.sources import DEVICES
 
-OPTIONS = (
-    *("precision", "pooling", "device", "device_id", "devices", "device_memory_bytes"),
-    *("cuda_graphs", "threads"),
-    *("max_batch_tokens", "max_length", "max_characters", "max_queue_tokens", "max_queue_texts"),
+OPTIONS = tuple(
+    name for name in ModelTable.model_fields if name in Settings.flags() and name != "artifact"
 )
 """Settings that the table of a model may have."""
 

@@ -56,10 +56,8 @@ EXTENSIONS = ("binary_tensor_data", "model_repository")
 router = APIRouter(tags=["kserve"])
 
 
-class NotReady(ServiceError):
+class NotReady(ServiceError, status=400):
     """Error of a service or model that is not ready; the protocol requires 400 … 499."""
-
-    status, title, slug = 400, "Not ready", "not-ready"
 
 
 _SERVER = {"name": str, "version": str, "extensions": [str]}

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from service.process import supervisor
-from service.process.channel import ALIVE, CLOSED, CONNECTION, DRAIN, FINISH, LOADED
+from service.process.channel import Message
 from service.process.supervisor import MISSED_BEATS, WorkerHandle
 from tests.service.harness import until
 
@@ -44,7 +44,7 @@ async def handled() -> AsyncIterator[tuple[WorkerHandle, socket.socket]]:
 async def test_it_serves_from_when_it_is_loaded_until_it_is_gone() -> None:
     async with handled() as (worker, channel):
         assert not worker.serves
-        channel.send(LOADED)
+        channel.send(Message.LOADED)
         await asyncio.wait_for(worker.settled.wait(), 60)
         assert worker.serves
         channel.close()
@@ -59,12 +59,12 @@ async def test_connections_are_handed_over_and_counted_until_they_end() -> None:
             assert worker.give(one, number=5)
             assert (worker.connections, worker.last_number) == (1, 5)
             message, descriptors, *_ = socket.recv_fds(channel, 100, 1)
-            assert message == CONNECTION
+            assert message == Message.CONNECTION
             with socket.socket(fileno=descriptors[0]) as given:
                 given.send(b"here")
                 assert other.recv(10) == b"here"
         worker.connections = 3
-        channel.send(CLOSED + b"2")
+        channel.send(Message.CLOSED + b"2")
         await until(lambda: worker.connections == 1)
 
 
@@ -86,9 +86,9 @@ async def test_it_is_told_to_drain_and_to_finish_and_still_takes_scrapes() -> No
         worker.finish()
         with one, other:
             assert worker.give(one, number=1)
-        assert channel.recv(100) == DRAIN
-        assert channel.recv(100) == FINISH
-        assert channel.recv(100) == CONNECTION
+        assert channel.recv(100) == Message.DRAIN
+        assert channel.recv(100) == Message.FINISH
+        assert channel.recv(100) == Message.CONNECTION
 
 
 async def test_a_full_channel_tells_by_its_end_to_finish() -> None:
@@ -99,7 +99,7 @@ async def test_a_full_channel_tells_by_its_end_to_finish() -> None:
                 pass
         worker.finish()
         while message := channel.recv(100):
-            assert message == CONNECTION
+            assert message == Message.CONNECTION
 
 
 async def test_its_end_has_its_own_reason_or_its_exit_code() -> None:
@@ -133,7 +133,7 @@ async def test_a_silent_worker_is_killed(loaded: bool, monkeypatch: pytest.Monke
     monkeypatch.setattr(supervisor, "LOADING_BEATS", 20)
     async with handled() as (worker, channel):
         if loaded:
-            channel.send(LOADED)
+            channel.send(Message.LOADED)
             await worker.settled.wait()
         reason = await asyncio.wait_for(worker.ended(), 60)
         assert worker.process.returncode == -9
@@ -148,16 +148,16 @@ async def test_a_worker_that_is_heard_of_is_not(monkeypatch: pytest.MonkeyPatch)
     beat = WorkerHandle._beat
     monkeypatch.setattr(WorkerHandle, "_beat", lambda self: (beats.append(self), beat(self)))
     async with handled() as (worker, channel):
-        channel.send(LOADED)
+        channel.send(Message.LOADED)
         while len(beats) < 3 * MISSED_BEATS:
-            for message in (ALIVE, CLOSED + b"0"):
+            for message in (Message.ALIVE, Message.CLOSED + b"0"):
                 seen = len(beats)
                 channel.send(message)
                 await until(lambda seen=seen: len(beats) > seen)
         assert worker.process.returncode is None
         await until(lambda: worker.late)
         assert worker.serves
-        channel.send(ALIVE)
+        channel.send(Message.ALIVE)
         await until(lambda: not worker.late)
         worker.finish()
         seen = len(beats)
@@ -174,7 +174,7 @@ async def test_beats_that_this_process_itself_misses_do_not_count(
     monkeypatch.setattr(WorkerHandle, "kill", lambda worker: kills.append(worker.process.pid))
     monkeypatch.setattr(supervisor, "BEAT_SECONDS", 0.01)
     async with handled() as (worker, channel):
-        channel.send(LOADED)
+        channel.send(Message.LOADED)
         await worker.settled.wait()
         time.sleep(0.01 * 3 * MISSED_BEATS)
         for _ in range(3):
