@@ -33,9 +33,8 @@ def packed_pictures(
     patches: PatchLayout, pictures: torch.Tensor, unseen: Sequence[Sequence[int]] = ()
 ) -> Batch:
     """Return pictures `[B, C, h, w]` as a batch of special tokens and patches."""
-    special = len(patches.special_tokens)
-    ids = [*range(1, special + 1), *[0] * (patches.tokens - special)]
-    blank = np.zeros((special, patches.features), np.float32)
+    ids = patches.token_ids
+    blank = np.zeros((len(patches.special_tokens), patches.features), np.float32)
     pixels = [np.concatenate((blank, patch_rows(own.numpy(), patches.size))) for own in pictures]
     return pack([(ids, [0] * len(ids))] * len(pictures), unseen, pixels)
 

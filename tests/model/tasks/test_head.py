@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.families.pictures import PICTURE_TYPES
-from model.images.processing import patch_rows
 from model.numerics.batch import pack
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.task_head import TaskConfig, Transform, rows_of, text_scores
@@ -28,6 +27,7 @@ from model.tasks.checkpoint import LAYOUTS, load_task_head
 from model.tasks.head import SparseHead, scores_of_text, task_head
 from tests.model.checkpoints import edit_json, edit_weights
 from tests.model.families.parity import saved
+from tests.model.families.picture_parity import packed_pictures
 from tests.model.task_checkpoints import FAMILIES, write_task_checkpoint
 from tests.model.tower_checkpoints import TEXT, VISION
 
@@ -67,12 +67,6 @@ def test_a_transform_stands_before_the_labels(pooling: str) -> None:
     inner = torch.nn.functional.layer_norm(inner, (5,))
     expected = inner @ state["output.weight"].T + state["output.bias"]
     np.testing.assert_allclose(scores_of_text(head, HIDDEN), expected[0], atol=1e-6)
-
-
-def test_every_token_has_its_labels() -> None:
-    head = task_head(TaskConfig(kind="token_classification", outputs=3, pooling="none"), 8)
-    head = head.eval().requires_grad_(False)
-    np.testing.assert_array_equal(scores_of_text(head, HIDDEN), head(HIDDEN).numpy())
 
 
 @pytest.mark.parametrize(("size", "residual"), [(3, False), (3, True), (8, True)])
@@ -181,11 +175,7 @@ def assert_equals(model: PreTrainedModel, folder: Path) -> None:
     assert patches is not None
     assert head.config.labels == tuple(f"LABEL_{number}" for number in range(5))
     pictures = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(5))
-    special = len(patches.special_tokens)
-    ids = [*range(1, special + 1), *[0] * (patches.tokens - special)]
-    blank = np.zeros((special, patches.features), np.float32)
-    pixels = [np.concatenate((blank, patch_rows(own.numpy(), patches.size))) for own in pictures]
-    batch = pack([(ids, [0] * len(ids))] * 2, pixels=pixels)
+    batch = packed_pictures(patches, pictures)
     with torch.inference_mode():
         expected = model(pictures).logits.numpy()
         states = encoder(PackedBatch.of(batch)).hidden_states[-1].reshape(2, patches.tokens, -1)
