@@ -66,7 +66,7 @@ async def check_time(engines: EnginePool, manifest: Manifest, demand: Demand, by
     for name in ("onnx", "torch"):
         scheduler = await engines.get(name)
         map_tokens = demand.tokens * manifest.config.num_hidden_layers
-        seconds += scheduler.seconds_alone("attention", demand.tokens, map_tokens)
+        seconds += scheduler.seconds_alone(demand.tokens, map_tokens)
         if seconds > left:
             raise Overloaded(
                 f"to verify it takes {seconds:.1f} s or more, and {left:.1f} s are left of its "

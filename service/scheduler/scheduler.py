@@ -206,12 +206,12 @@ class Scheduler:
         slots, work.slots = work.slots, []  # a cycle of references
         return slots
 
-    def seconds_alone(self, lane_name: LaneName, tokens: int, map_tokens: int = 0) -> float:
-        """Return the predicted seconds of a request on an idle engine.
+    def seconds_alone(self, tokens: int, map_tokens: int = 0) -> float:
+        """Return the predicted seconds of a request of the lane `attention` on an idle engine.
 
         `map_tokens` are the tokens of all layers whose maps it requests.
         """
-        lane = self.lanes[lane_name]
+        lane = self.lanes["attention"]
         with self._lock:
             seconds = lane.text_pace.predict(tokens) + lane.map_pace.predict(map_tokens)
         return seconds / self.engine.concurrency

@@ -206,7 +206,7 @@ async def part_cost(inference: Inference, scheduler: Scheduler, caller: Call) ->
     two steps.
     """
     engine, costs, config = scheduler.engine, inference.part_costs, inference.config
-    alone = scheduler.seconds_alone("attention", STEP_TOKENS)
+    alone = scheduler.seconds_alone(STEP_TOKENS)
     if engine.name not in costs and alone:
         step = _step(config)
         rows, parts = step.parts.shape[:2]

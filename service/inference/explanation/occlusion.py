@@ -213,9 +213,5 @@ def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:
     truncate the answer, half of the idle service's work is enough: the request is never refused
     for good.
     """
-    alone = bisect.bisect_right(
-        range(1, work.tokens + 1),
-        seconds,
-        key=lambda tokens: scheduler.seconds_alone("attention", tokens),
-    )
+    alone = bisect.bisect_right(range(1, work.tokens + 1), seconds, key=scheduler.seconds_alone)
     return max(work.least, math.ceil(ADMITTED_SHARE * alone))

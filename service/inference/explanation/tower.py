@@ -187,7 +187,7 @@ class Tower:
 
     def seconds(self, sides: Sequence[Side]) -> float:
         """Return the seconds of the smallest useful part for some texts on an idle service."""
-        return self.prepared.scheduler.seconds_alone("attention", self.work(sides).least)
+        return self.prepared.scheduler.seconds_alone(self.work(sides).least)
 
 
 def check_time(towers: Mapping[Tower, Sequence[Side]], seconds: float) -> list[float]:

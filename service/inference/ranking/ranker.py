@@ -203,7 +203,7 @@ class Ranker:
         writing, work, needed = writing_seconds(seconds, reply_bytes), self.work, None
         if self.explains:
             advice = _LESS_TOKENS if self.options.explain == "tokens" else _LESS
-            alone = prepared.scheduler.seconds_alone("attention", work.least)
+            alone = prepared.scheduler.seconds_alone(work.least)
             check_least(alone, seconds - writing, lambda: advice)
             needed = needed_tokens(prepared.scheduler, work, seconds - writing)
         promise = PendingWork(work.tokens, needed, writing_seconds=writing)

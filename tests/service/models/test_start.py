@@ -85,7 +85,7 @@ def test_the_first_request_is_forecast_by_what_was_measured_at_start(
     monkeypatch.setattr("service.models.start.FakeEngine", slow)
     (model,) = state_of(create_app(FAKE, [artifact])).models
     scheduler = model.inference.engines.default
-    assert scheduler.seconds_alone("attention", 512) > 0.05
+    assert scheduler.seconds_alone(512) > 0.05
     assert [tokens for tokens, _ in scheduler.engine.measured_maps] == [16, 128, 512]
     assert scheduler.lanes["attention"].map_pace.predict(512) > 0.05
     assert scheduler.engine.cost.token == pytest.approx(0.0001, rel=0.5)

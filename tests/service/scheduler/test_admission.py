@@ -228,7 +228,7 @@ async def test_batches_measured_at_start_make_the_first_forecast() -> None:
     engine = FakeEngine(CONFIG, concurrency=2)
     engine.measured = [(16, 1.6), (64, 6.4)]
     with batching(engine, max_batch_tokens=64) as (batcher, _):
-        assert batcher.seconds_alone("attention", 640) == pytest.approx(32)
+        assert batcher.seconds_alone(640) == pytest.approx(32)
         with pytest.raises(Overloaded, match=r"would take about 6\.\d s"):
             await ask(batcher, "encode", 64, call=Call(finish_by=time.monotonic() + 4))
 

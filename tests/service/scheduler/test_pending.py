@@ -201,11 +201,11 @@ async def test_refusals_beside_promised_work_leave_the_pace_as_it_is(clock: Fake
     with batching(Engine(clock)) as (scheduler, _):
         for _ in range(2):
             await promise(scheduler, clock)
-        before = scheduler.seconds_alone("attention", 64)
+        before = scheduler.seconds_alone(64)
         for _ in range(5):
             with pytest.raises(Overloaded):
                 await promise(scheduler, clock)
-        assert scheduler.seconds_alone("attention", 64) == before
+        assert scheduler.seconds_alone(64) == before
         assert scheduler.lanes["attention"].pending.before("", 200) == 400
 
 

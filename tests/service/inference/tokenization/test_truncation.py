@@ -348,22 +348,19 @@ def test_the_prompt_counts_for_the_limit_and_for_the_cut(prompt_tokenizer: TextT
     assert left.tokens[:3] == ["[CLS]", ":", "it"]
     assert left.prompt_tokens == 2
     assert left.offsets[-2] == (36, 39)
+    bare = one(prompt_tokenizer, "it " * 15, "query", truncate=True, direction="left")
+    assert (bare.prompt_tokens, bare.offsets[1]) == (0, (3, 5))  # the whole prompt is cut
 
 
-def test_a_left_cut_can_take_the_whole_prompt(prompt_tokenizer: TextTokenizer) -> None:
-    found = one(prompt_tokenizer, "it " * 15, "query", truncate=True, direction="left")
-    assert found.prompt_tokens == 0
-    assert found.offsets[1] == (3, 5)
-
-
-def test_an_unknown_prompt_names_the_known_ones(prompt_tokenizer: TextTokenizer) -> None:
-    with pytest.raises(Unprocessable, match=r"names: accents, cut, empty, query$") as refused:
-        one(prompt_tokenizer, "some", "canary")
-    assert "canary" not in str(refused.value)
-
-
-def test_a_model_without_prompts_says_so(artifact: Artifact) -> None:
+def test_an_unknown_prompt_names_the_known_ones(
+    artifact: Artifact, prompt_tokenizer: TextTokenizer
+) -> None:
     plain = TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, Limits(16, 60))
-    for name in ("query", ""):
-        with pytest.raises(Unprocessable, match="names: none"):
-            one(plain, "some", name)
+    for own, name, known in (
+        (prompt_tokenizer, "canary", "accents, cut, empty, query"),
+        (plain, "canary", "none"),
+        (plain, "", "none"),
+    ):
+        with pytest.raises(Unprocessable, match=f"names: {known}$") as refused:
+            one(own, "some", name)
+        assert "canary" not in str(refused.value)
