@@ -101,14 +101,8 @@ class FakeEngine(Engine):
 
     def _scores(self, task: MapsTask) -> HeadScores:
         """Return queries and keys from hashes, and their scaled dot products as scores."""
-        states, p = np.asarray(task.keys).tobytes(), self._config.head_size
-        shape = (len(task.keys), p)
-        queries, keys = (
-            np.stack(
-                [_numbers(states, f"{what} {task.layer} {head}", shape) for head in task.heads]
-            )
-            for what in ("query", "key")
-        )
+        p = self._config.head_size
+        queries, keys = (_of_heads(task, what, p) for what in ("query", "key"))
         scores = queries @ keys.transpose(0, 2, 1) / np.float32(p**0.5)
         return HeadScores(queries, keys, scores)
 
@@ -127,12 +121,16 @@ class FakeEngine(Engine):
 
 def _products(task: MapsTask) -> Floats:
     """Return the products of the heads' values, which have one feature per head."""
-    shape = (len(task.keys), len(task.heads))
-    states = np.asarray(task.keys).tobytes()
     what = "value" if task.kind == "encoder" else f"{task.kind} value"
-    values = [_numbers(states, f"{what} {task.layer} {head}", shape) for head in task.heads]
-    stacked = np.stack(values, axis=1)  # [S, heads, features]
-    return np.matmul(stacked, stacked.transpose(0, 2, 1))
+    of_heads = _of_heads(task, what, len(task.heads))
+    values = np.ascontiguousarray(of_heads.transpose(1, 0, 2))  # [S, heads, features]
+    return np.matmul(values, values.transpose(0, 2, 1))
+
+
+def _of_heads(task: MapsTask, what: str, features: int) -> Floats:
+    """Return numbers of each head and key, `[heads, S, features]`."""
+    states, shape = np.asarray(task.keys).tobytes(), (len(task.keys), features)
+    return np.stack([_numbers(states, f"{what} {task.layer} {n}", shape) for n in task.heads])
 
 
 def _of_target(text: bytes, target: Target, hidden_size: int) -> TargetOutput:

@@ -88,22 +88,18 @@ def measured_cost(
 def texts_of(config: EncoderConfig) -> TasksOf:
     """Return a function from lengths to text tasks that each request a vector."""
     pooling = Pooling(config.num_hidden_layers, "cls")
-
-    def tasks(lengths: Sequence[int]) -> list[Task]:
-        return [blank_text(config, length, pooling) for length in lengths]
-
-    return tasks
+    return lambda lengths: [blank_text(config, length, pooling) for length in lengths]
 
 
 def maps_of(config: EncoderConfig) -> TasksOf:
     """Return a function from lengths to tasks that each request the maps of a layer's heads."""
     heads = tuple(range(config.num_attention_heads))
 
-    def tasks(lengths: Sequence[int]) -> list[Task]:
-        states = [np.zeros((length, config.hidden_size), np.float32) for length in lengths]
-        return [MapsTask(zeros, zeros, 0, heads) for zeros in states]
+    def task(length: int) -> MapsTask:
+        zeros = np.zeros((length, config.hidden_size), np.float32)
+        return MapsTask(zeros, zeros, 0, heads)
 
-    return tasks
+    return lambda lengths: [task(length) for length in lengths]
 
 
 def _lengths(tokens: int, longest: int) -> list[int]:

@@ -83,10 +83,6 @@ def sparse_vector(
     return SparseVector(indices, np.sqrt(np.log1p(values)).astype(np.float32))
 
 
-INLINE_TOKENS = 64
-"""Maximum number of tokens whose words are stemmed on the event loop, in at most 1 ms."""
-
-
 def check_word_pieces(inference: Inference) -> None:
     """Raise `NoTaskHead` if tokens do not mark the beginning of words, as WordPieces do."""
     if not inference.tokenizer.word_pieces:
@@ -116,12 +112,7 @@ async def bm42_vectors(
             if isinstance(maps, LayerMaps)
         ]
 
-    def vectors() -> list[SparseVector]:
-        return [sparse_vector(tokens, attention, special) for tokens, attention in rows]
-
-    if sum(len(tokens) for tokens, _ in rows) <= INLINE_TOKENS:
-        return vectors()
-    return await asyncio.to_thread(vectors)
+    return await asyncio.to_thread(lambda: [sparse_vector(*row, special) for row in rows])
 
 
 def _looks_of_first(weights: Floats) -> Floats:

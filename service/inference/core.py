@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,12 +38,6 @@ from service.scheduler.lanes import LaneName
 
 if TYPE_CHECKING:  # which needs Pillow
     from service.inference.pictures import RequestPictures
-
-NAMES: Mapping[Use, str] = {
-    "vectors": "vectors",
-    "heads": "attention weights and hidden states",
-}
-"""Use → name in messages."""
 
 Key = tuple[Hashable, ...]
 """Values of the fields that decide a plan."""
@@ -247,8 +241,9 @@ class Inference:
         """Raise if a use failed the artifact's verification."""
         verdict = self.manifest.verification.verdict(use)
         if not (verdict.passed or self._allow_unverified):
+            what = use if use == "vectors" else "attention weights and hidden states"
             raise NotVerified(
-                f"this {self.manifest.precision} artifact is not served for {NAMES[use]}, which "
+                f"this {self.manifest.precision} artifact is not served for {what}, which "
                 f"failed its verification ({verdict.failed}): serve an export in fp32, or pass "
                 "--allow-unverified"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,9 +22,8 @@ from service.inference.outputs.field import VECTOR, TextArrays
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.outputs import requested
+from service.scheduler.queue import Reduce
 
-Reduce = Callable[[Output], TextArrays]
-"""Function from a text's output to its arrays, called in the computing thread."""
 INLINE_FEATURES = 2**16
 """Maximum number of features that are converted on the event loop, in about 0.3 ms."""
 
@@ -114,7 +113,7 @@ class Plan:
             output.extend(task, text)
         return task
 
-    def reductions(self, texts: Sequence[Text]) -> Sequence[Reduce]:
+    def reductions(self, texts: Sequence[Text]) -> Sequence[Reduce[TextArrays]]:
         """Return the reduction of each text's output; the same one where texts do not differ."""
         if self.plain:
             return [self._vector] * len(texts)

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.engines.contract import Floats
-from service.inference.attention.statistics import Maps
+from service.inference.attention.statistics import Indices, Maps
 from service.inference.tokenization.text import PictureView
 
 Resampling = Literal["nearest", "bilinear"]
@@ -61,9 +60,6 @@ def axis_weights(
         chosen = patch[inside].astype(np.int64)
         weights[np.flatnonzero(inside), chosen] += share[inside]
     return weights
-
-
-Places = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -117,18 +113,18 @@ class MapPart:
 WHOLE = MapPart()
 
 
-def places(asked: tuple[int, ...], size: int) -> Places:
+def indices_of(asked: tuple[int, ...], size: int) -> Indices:
     """Return token indices as non-negative numbers below `size`."""
     return (np.array(asked, np.int64) % size).astype(np.int32)
 
 
 def taken(maps: Maps, asked: tuple[int, ...] | None, axis: int) -> Maps:
     """Select token indices of an axis of maps, C-contiguous; None selects all."""
-    return maps if asked is None else maps.take(places(asked, maps.shape[axis]), axis=axis)
+    return maps if asked is None else maps.take(indices_of(asked, maps.shape[axis]), axis=axis)
 
 
 @functools.lru_cache(2**10)
-def bins(size: int, most: int) -> Places:
+def bins(size: int, most: int) -> Indices:
     """Return the start and end of each of min(S, P) bins of an axis, as torch's adaptive pooling.
 
     Bin i of n ranges from ⌊i·S / n⌋ to ⌈(i + 1)·S / n⌉, exclusive: neighbours share a place if n
@@ -157,7 +153,7 @@ def max_pooled(maps: Maps, most: int) -> Maps:
     return pooled
 
 
-def _maxima(weights: Maps, edges: Places, axis: int) -> Maps:
+def _maxima(weights: Maps, edges: Indices, axis: int) -> Maps:
     """Return the maxima of the bins of an axis, whose length becomes the number of bins.
 
     Bins have at most two lengths. The j-th places of all bins are taken together, and shorter bins

@@ -48,15 +48,7 @@ def by_hand(folder: Path, text: str) -> dict[int, float]:
     return values
 
 
-@pytest.mark.parametrize("inline_tokens", [0, 64])
-async def test_the_recipe_by_hand(
-    client: httpx.AsyncClient,
-    small_checkpoint: Path,
-    inline_tokens: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In a thread, and on the event loop."""
-    monkeypatch.setattr("service.inference.bm42.INLINE_TOKENS", inline_tokens)
+async def test_the_recipe_by_hand(client: httpx.AsyncClient, small_checkpoint: Path) -> None:
     body = {"inputs": TEXTS, "method": "bm42"}
     response = await client.post("/embed_sparse", json=body)
     assert response.status_code == 200

@@ -27,7 +27,7 @@ from service.api.wire.route import ApiExchange, JsonRoute, PartsResponse, caller
 from service.api.wire.schemas import named
 from service.engines.contract import Floats, MapsTask, Output, TextTask
 from service.errors import ReplyTooLarge
-from service.inference.attention.map_parts import MapPart, places, taken
+from service.inference.attention.map_parts import MapPart, indices_of, taken
 from service.inference.attention.maps import AttentionSelection
 from service.inference.attention.stream import LAYER_BYTES
 from service.inference.encoding import PreparedTexts
@@ -165,7 +165,7 @@ def _reduced(part: MapPart, output: Output) -> dict[str, Floats]:
 def _places(part: MapPart, size: int) -> dict[str, object]:
     """Return the numbers of the selected tokens of a text with S = `size`."""
     asked = {"queries": part.queries, "keys": part.keys}
-    return {name: places(own, size) for name, own in asked.items() if own is not None}
+    return {name: indices_of(own, size) for name, own in asked.items() if own is not None}
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> AttentionSelection:

@@ -36,7 +36,7 @@ from service.api.wire.media import (
     Unwritten,
 )
 from service.engines.contract import Floats
-from service.inference.attention.map_parts import Places, bins, places
+from service.inference.attention.map_parts import bins, indices_of
 from service.inference.attention.maps import (
     PREFIXES,
     STATISTICS_OF,
@@ -46,6 +46,7 @@ from service.inference.attention.maps import (
     TextSummary,
     Weights,
 )
+from service.inference.attention.statistics import Indices
 from service.inference.outputs.field import Array
 from service.inference.tokenization.text import Text
 
@@ -65,27 +66,27 @@ def json_bytes(selection: AttentionSelection, texts: Sequence[Text]) -> int:
     return total
 
 
-def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Places]:
+def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Indices]:
     """Return the places of a text's map parts by field name, prefixed with the kind of maps.
 
     `queries` `[Q]` and `keys` `[K]` are the requested token indices, non-negative. For pooled maps,
     `bins.queries` `[min(Q, P), 2]` and `bins.keys` `[min(K, P), 2]` hold the start and end of each
     row and column among these.
     """
-    part, places_by_name = selection.part, dict[str, Places]()
+    part, places_by_name = selection.part, dict[str, Indices]()
     asked = {"queries": part.queries, "keys": part.keys}
     for kind in selection.maps:
         prefix, sizes = PREFIXES[kind], lengths.shape(kind)
         for (name, values), size in zip(asked.items(), sizes, strict=True):
             if values is not None:
-                places_by_name[prefix + name] = places(values, size)
+                places_by_name[prefix + name] = indices_of(values, size)
             if part.max_size is not None:
                 wanted = size if values is None else len(values)
                 places_by_name[f"{prefix}bins.{name}"] = bins(wanted, part.max_size)
     return places_by_name
 
 
-def part_tensors(selection: AttentionSelection, texts: Sequence[Text]) -> dict[str, Places]:
+def part_tensors(selection: AttentionSelection, texts: Sequence[Text]) -> dict[str, Indices]:
     """Return `part_places` of all texts as tensors of the binary format, named by text index."""
     tensors = {}
     for index, own in enumerate(map(Lengths.of, texts)):

@@ -235,17 +235,6 @@ async def test_more_maps_are_computed_at_a_time_where_they_are_not_kept(
         await results.aclose()
 
 
-async def test_a_layer_larger_than_a_group_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.inference.attention.stream.GROUP_BYTES", ONE_LAYER - 1)
-    engine = Watched()
-    with batching(engine) as (batcher, _):
-        parts = streamed(batcher, subjects(S, S, S))
-        assert await anext(parts) == b"start"
-        await at_rest(batcher)
-        assert engine.maps_computed == 2
-        await parts.aclose()
-
-
 @pytest.mark.usefixtures("three_layers_at_a_time")
 async def test_what_was_sent_is_not_kept() -> None:
     class Views(Log):
@@ -286,18 +275,6 @@ async def test_later_chunks_are_computed_after_earlier_ones(
                 assert engine.texts_computed == chunk[found[-1]]
     assert engine.seen == "TTmmmm" + "Tmm" + "TTmmmm"
     assert engine.most_hidden_tokens <= 30 + 8  # one chunk, and no other beside it
-
-
-async def test_a_chunk_of_one_text_or_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.inference.attention.stream.CHUNK_TOKENS", 10)
-    for lengths, texts_first in [((10, 1), 1), ((4, 6, 1), 2), ((11, 1), 1), ((4, 7, 1), 1)]:
-        engine = Watched()
-        with batching(engine) as (batcher, _):
-            parts = streamed(batcher, subjects(*lengths))
-            await anext(parts)
-            assert engine.texts_computed == texts_first
-            assert len([part async for part in parts]) == 3 * len(lengths) + 1
-            assert engine.texts_computed == len(lengths)
 
 
 @pytest.mark.usefixtures("three_layers_at_a_time")

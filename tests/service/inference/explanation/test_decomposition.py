@@ -35,7 +35,6 @@ from service.inference.explanation.decomposition import (
     TextDecomposition,
     check_memory,
     decomposition_bytes,
-    decomposition_tokens,
     pair_shares,
     part_cost,
     step_tokens,
@@ -180,12 +179,6 @@ async def test_what_was_admitted_is_not_refused_halfway() -> None:
     with batching(FakeEngine(CONFIG), max_queue_tokens=2) as (scheduler, _):
         found = await of(scheduler).result()
     np.testing.assert_allclose(found.shares.sum(axis=0), found.pooled, rtol=1e-4)
-
-
-def test_the_cost_is_of_the_layers_that_are_gone_through() -> None:
-    assert decomposition_tokens(40, 0, CONFIG, 1.2) == 0
-    assert decomposition_tokens(40, 2, CONFIG, 1.2) == 2 * decomposition_tokens(40, 1, CONFIG, 1.2)
-    assert decomposition_tokens(40, 1, CONFIG, 1.2) == pytest.approx(1.2 * 40 * 41 / 2)
 
 
 async def test_an_engine_that_leaves_values_out_fails() -> None:
