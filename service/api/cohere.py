@@ -20,7 +20,6 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.quantization import FEATURES_PER_BYTE
-from model.numerics.task_head import TaskConfig
 from service.api.drop_in.embedding import check_cut, check_embedder, prepare_embedding, prompt_for
 from service.api.drop_in.forms import (
     BAD_REQUEST,
@@ -135,6 +134,8 @@ def _images(value: object) -> list[Input]:
 class CohereEmbedRequest(LenientRequest):
     """Request body of `POST /v2/embed` and `POST /v1/embed`."""
 
+    needs = check_embedder
+
     texts: list[str] | None = Field(None, description="At most 96.")
     images: Annotated[
         list[Input] | None,
@@ -142,13 +143,10 @@ class CohereEmbedRequest(LenientRequest):
         WithJsonSchema(schema([schema(str, format="uri")])),
     ] = Field(None, description="In place of `texts`: data URLs or addresses of pictures.")
     inputs: Annotated[
-        list[Input] | None,
-        PlainValidator(_inputs),
-        WithJsonSchema(schema([{"content": ONE_PART}])),
+        list[Input] | None, PlainValidator(_inputs), WithJsonSchema(schema([{"content": ONE_PART}]))
     ] = Field(None, description="In place of `texts`: contents of one text or picture each.")
     input_type: InputType | None = Field(
-        None,
-        description="Chooses a prompt of the checkpoint; without effect where it names none.",
+        None, description="Chooses a prompt of the checkpoint; without effect where it names none."
     )
     embedding_types: list[EmbeddingType] | None = Field(
         None, min_length=1, description="Types in which each vector is returned; float by default."
@@ -189,10 +187,6 @@ class CohereEmbedRequest(LenientRequest):
         """Types of the vectors, without duplicates."""
         return list(dict.fromkeys(self.embedding_types or ["float"]))
 
-    def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts."""
-        check_embedder(inference)
-
     def options(self, inference: Inference) -> Options:
         """Return the tokenisation options."""
         kind = None if self.input_type == "image" else self.input_type
@@ -230,8 +224,7 @@ EMBED_REPLY = named(
     },
 )
 EMBED_FLOATS_REPLY = named(
-    "EmbedFloatsReply",
-    {**_REPLY, "response_type": "embeddings_floats", "embeddings": [[float]]},
+    "EmbedFloatsReply", {**_REPLY, "response_type": "embeddings_floats", "embeddings": [[float]]}
 )
 """Schema of the vectors of a `POST /v1/embed` request without types."""
 
@@ -283,21 +276,17 @@ async def _answer(
 class CohereRankRequest(LenientRequest):
     """Request of `POST /v2/rerank`, and base of the `POST /v1/rerank` request."""
 
+    needs = check_reranker
+
     query: str
     documents: Documents
     top_n: int | None = Field(None, ge=1, description="Maximum number of results; all when null.")
     max_tokens_per_doc: int = Field(
-        4096,
-        ge=1,
-        description="Tokens after which a document is cut, if the model takes as many.",
+        4096, ge=1, description="Tokens after which a document is cut, if the model takes as many."
     )
     raw_scores: bool = Field(
         False, description="Own field: logits without a sigmoid, which do not saturate at 1.0."
     )
-
-    def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head: one label, or a vector for each token."""
-        return check_reranker(inference)
 
     async def ranking(self, exchange: ApiExchange, *, documents: bool) -> Ranking:
         """Reserve the reply, and score the documents, each cut to `max_tokens_per_doc`."""

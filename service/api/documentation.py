@@ -25,10 +25,7 @@ OWN_IMAGES = "img-src 'self' data:"
 """Content security policy that restricts a page's images to this service."""
 FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "redoc.standalone.js")
 UNAUTHORIZED = {"401": {"description": "API key missing or wrong"}}
-HEAD_ERRORS = {
-    "421": {"description": "Unknown host"},
-    "431": {"description": "Head too large"},
-}
+HEAD_ERRORS = {"421": {"description": "Unknown host"}, "431": {"description": "Head too large"}}
 FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
 """Schemas of FastAPI's own 422, which no route answers with."""
 SCHEMES = {

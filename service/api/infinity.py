@@ -133,6 +133,7 @@ def envelope(kind: str, model: str, timings: Timings) -> dict[str, object]:
 class InfinityRerankRequest(InfinityRequest):
     """Request body of `POST /rerank` with `documents`."""
 
+    needs = check_reranker
     form_fields: ClassVar[frozenset[str]] = frozenset({"documents"})
 
     query: Text
@@ -142,10 +143,6 @@ class InfinityRerankRequest(InfinityRequest):
         False, description="Logits without a sigmoid; MaxSim scores never get one."
     )
     top_n: int | None = Field(None, gt=0, description="Maximum number of results; all when null.")
-
-    def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head: one label, or a vector for each token."""
-        return check_reranker(inference)
 
 
 _RANK = {"relevance_score": float, "index": int, "document?": str}

@@ -139,9 +139,11 @@ EmbeddingInputs = Annotated[
 class EmbeddingsRequest(MessagesRequest):
     """Request body of `POST /v1/embeddings`."""
 
+    needs = check_embedder
+
     input: EmbeddingInputs = Field(
         description="A text, token ids as `--token-ids` allows, a picture as Jina writes it, or a "
-        "list of them.",
+        "list of them."
     )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, one string for each vector."
@@ -151,8 +153,7 @@ class EmbeddingsRequest(MessagesRequest):
     )
     user: str | None = Field(None, description="Ignored.")
     task: str | None = Field(
-        None,
-        description="Jina's field: selects a prompt of the checkpoint, if it has prompts.",
+        None, description="Jina's field: selects a prompt of the checkpoint, if it has prompts."
     )
     embedding_type: Literal["float", "base64", "binary", "ubinary"] | None = Field(
         None, description="Jina's field: type of the numbers, in place of `encoding_format`."
@@ -163,10 +164,6 @@ class EmbeddingsRequest(MessagesRequest):
         False,
         description="Jina's field: encode all inputs as one text, and pool the tokens of each.",
     )
-
-    def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts."""
-        check_embedder(inference)
 
     @property
     def vector_form(self) -> VectorForm:

@@ -47,8 +47,7 @@ async def rerank(
 @cohere_router.post(
     "/v2/rerank",
     responses=replies(
-        any_of(cohere.RERANK_REPLY, vllm.RERANK_REPLY),
-        errors_of_both(cohere.ERRORS, vllm.ERRORS),
+        any_of(cohere.RERANK_REPLY, vllm.RERANK_REPLY), errors_of_both(cohere.ERRORS, vllm.ERRORS)
     ),
 )
 async def rerank_v2(

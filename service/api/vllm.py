@@ -246,18 +246,15 @@ async def scored(
 
 SCORE_BYTES = 64
 """Predicted bytes of a pair's score in JSON."""
-NAMES = (
-    ("queries", "documents"),
-    ("queries", "items"),
-    ("data_1", "data_2"),
-    ("text_1", "text_2"),
-)
+NAMES = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """Accepted names of the two sides; the first pair of names in the request counts."""
 Side = str | list[str]
 
 
 class ScoreRequest(TruncatingRequest):
     """Request body of `POST /score` and `/v1/score`."""
+
+    needs = cosines
 
     text_1: Side | None = Field(None, description="A text, or as many texts as on the other side.")
     text_2: Side | None = Field(None, description="A text or a list of texts.")
@@ -286,10 +283,6 @@ class ScoreRequest(TruncatingRequest):
             if first is not None and second is not None:
                 return (_listed(first), _listed(second)), names
         raise PydanticCustomError("sides", "text_1 and text_2 are needed")
-
-    def check_model(self, inference: Inference) -> None:
-        """Check that the model scores pairs."""
-        cosines(inference)
 
 
 def _listed(side: Side) -> list[str]:
@@ -332,6 +325,7 @@ FORM_FIELDS = frozenset(
 class VllmRerankRequest(TruncatingRequest):
     """Rerank request with one of `FORM_FIELDS`."""
 
+    needs = cosines
     form_fields: ClassVar[frozenset[str]] = FORM_FIELDS
     error_form: ClassVar[ErrorForm | None] = error_response
 
@@ -341,10 +335,6 @@ class VllmRerankRequest(TruncatingRequest):
     max_tokens_per_doc: int | None = Field(
         None, ge=1, description="Tokens after which a document is cut; no cut by default."
     )
-
-    def check_model(self, inference: Inference) -> None:
-        """Check that the model scores pairs."""
-        cosines(inference)
 
 
 _RANK = {"index": int, "document": {"text": str}, "relevance_score": float}
@@ -363,11 +353,7 @@ async def rerank(body: VllmRerankRequest, exchange: ApiExchange) -> Response:
 
     def content() -> object:
         results = [
-            {
-                "index": index,
-                "document": {"text": body.documents[index]},
-                "relevance_score": score,
-            }
+            {"index": index, "document": {"text": body.documents[index]}, "relevance_score": score}
             for index, score in ranking.best(body.top_n or None, raw=body.use_activation is False)
         ]
         return {

@@ -122,10 +122,7 @@ class Ranking:
 
 
 async def ranked(
-    exchange: ApiExchange,
-    texts: RankTexts,
-    reply_bytes: int,
-    max_tokens: int | None = None,
+    exchange: ApiExchange, texts: RankTexts, reply_bytes: int, max_tokens: int | None = None
 ) -> Ranking:
     """Reserve a reply, and score documents, each cut to `max_tokens`, by their relevance."""
     reserve(exchange, reply_bytes)

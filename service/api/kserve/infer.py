@@ -206,11 +206,7 @@ class Answering:
         return fill() if inline else await asyncio.to_thread(fill)
 
 
-@router.post(
-    MODEL + "/infer",
-    responses=with_reply_headers(ERRORS),
-    openapi_extra=_BODY,
-)
+@router.post(MODEL + "/infer", responses=with_reply_headers(ERRORS), openapi_extra=_BODY)
 @router.post(VERSIONED + "/infer", include_in_schema=False)
 async def infer(exchange: ApiExchange, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""

@@ -168,8 +168,7 @@ def _vectors() -> dict[str, object]:
 
 RESULT = named("EncodeResult", {**TEXT, **_vectors()})
 REPLY = reply(
-    "EncodeReply",
-    {"layers?": ([int], "If the request has `layers`."), "results": [RESULT]},
+    "EncodeReply", {"layers?": ([int], "If the request has `layers`."), "results": [RESULT]}
 )
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 

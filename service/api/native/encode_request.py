@@ -60,9 +60,7 @@ def _spans(value: object) -> list[list[Offset]] | None:
 
 
 Spans = Annotated[
-    list[list[Offset]] | None,
-    PlainValidator(_spans),
-    WithJsonSchema(any_of([[[int, int]]], None)),
+    list[list[Offset]] | None, PlainValidator(_spans), WithJsonSchema(any_of([[[int, int]]], None))
 ]
 
 
@@ -214,9 +212,7 @@ class EncodeRequest(LongTextRequest):
 
     takes_files = True
     outputs: Annotated[
-        list[OutputName],
-        Field(min_length=1, max_length=len(NAMED)),
-        AfterValidator(no_duplicates),
+        list[OutputName], Field(min_length=1, max_length=len(NAMED)), AfterValidator(no_duplicates)
     ] = Field(
         default=["tokens", "pooled"],
         description="Token vectors, one pooled vector, a sparse vector, and the vectors of late "

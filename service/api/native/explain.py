@@ -28,13 +28,7 @@ from service.api.native.explain_forms import (
     matches_json,
     reply_bytes,
 )
-from service.api.native.texts import (
-    OBJECTS,
-    Header,
-    TextRequest,
-    no_duplicates,
-    with_pictures,
-)
+from service.api.native.texts import OBJECTS, Header, TextRequest, no_duplicates, with_pictures
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.pictures import element
 from service.api.wire.replies import PROBLEMS, replies

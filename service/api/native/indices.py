@@ -35,9 +35,7 @@ def _indices(value: object) -> list[int] | None:
 INDEX_LIST = schema([int, ...], uniqueItems=True)
 """JSON schema of a list of distinct integers."""
 Indices = Annotated[
-    list[int] | None,
-    PlainValidator(_indices),
-    WithJsonSchema(any_of(INDEX_LIST, None)),
+    list[int] | None, PlainValidator(_indices), WithJsonSchema(any_of(INDEX_LIST, None))
 ]
 
 

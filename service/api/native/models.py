@@ -34,8 +34,7 @@ class ModelUpdate(BaseModel):
         None, min_length=1, max_length=64, description="Version to load; the newest by default."
     )
     current: bool = Field(
-        True,
-        description="Whether requests for the bare name get it; otherwise NAME@VERSION alone.",
+        True, description="Whether requests for the bare name get it; otherwise NAME@VERSION alone."
     )
     target: str | None = Field(
         None,

@@ -80,6 +80,8 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 class RankRequest(ModelRequest, StrictRequest):
     """Request body of `POST /rank`."""
 
+    needs = check_rankable
+
     query: str = Field(description="Text that the documents are scored against.")
     documents: Annotated[list[str], Field(min_length=1, max_length=MOST_DOCUMENTS)] = Field(
         description="Texts to rank."
@@ -133,10 +135,6 @@ class RankRequest(ModelRequest, StrictRequest):
     backend: BackendName | None = Field(
         None, description="Engine that computes the reply; there is no fallback."
     )
-
-    def check_model(self, inference: Inference) -> None:
-        """Check that the model ranks texts."""
-        check_rankable(inference)
 
     @property
     def options(self) -> RankOptions:
@@ -204,10 +202,7 @@ _DOCUMENT = named(
             "`[D]`: share of each token in the score. Null for special tokens that are not left "
             "out, and for shares that were not computed before the deadline.",
         ),
-        "completeness_error?": (
-            float,
-            "|sum of the shares − score|; null if shares are missing.",
-        ),
+        "completeness_error?": (float, "|sum of the shares − score|; null if shares are missing."),
         "partial?": (bool, "Whether the deadline passed before all shares were computed."),
         "computed?": (int, "Number of computed shares."),
     },
@@ -221,10 +216,7 @@ _WORD = named(
             "Share of the word in each score; 0 in a document without it.",
         ),
         "difference": (float | None, "First share minus second share."),
-        "spans": (
-            [[[int, int]], [[int, int]]],
-            "Occurrences in each document, in code points.",
-        ),
+        "spans": ([[[int, int]], [[int, int]]], "Occurrences in each document, in code points."),
     },
 )
 _WITHOUT = [
@@ -277,10 +269,7 @@ REPLY = reply(
 )
 
 
-@router.post(
-    "/rank",
-    responses=replies(REPLY, {**PROBLEMS, NoTaskHead.status: _NO_RANKER}),
-)
+@router.post("/rank", responses=replies(REPLY, {**PROBLEMS, NoTaskHead.status: _NO_RANKER}))
 async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
     """Rank documents by their scores with a query, and explain why one is above another."""
     model, caller, options, spans = (

@@ -124,9 +124,7 @@ def _targets(value: object) -> list[str] | None:
 
 
 Targets = Annotated[
-    list[str] | None,
-    PlainValidator(_targets),
-    WithJsonSchema(any_of(str, [str, ...], None)),
+    list[str] | None, PlainValidator(_targets), WithJsonSchema(any_of(str, [str, ...], None))
 ]
 
 

@@ -79,20 +79,17 @@ class SimilarityParameters(TeiRequest):
     )
 
     weights: ScoreWeights | None = Field(
-        None,
-        description="Weights of the scores of bge-m3's three vectors, in place of the cosine.",
+        None, description="Weights of the scores of bge-m3's three vectors, in place of the cosine."
     )
 
 
 class SimilarityRequest(LenientRequest):
     """Request body of `POST /similarity`."""
 
+    needs = check_embedder
+
     inputs: SimilarityInput
     parameters: SimilarityParameters | None = None
-
-    def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts."""
-        check_embedder(inference)
 
 
 @router.post("/similarity", responses=replies([float], ERRORS))
@@ -126,6 +123,7 @@ RANK_BYTES = 56
 class RerankRequest(TeiRequest):
     """Request body of `POST /rerank` with `texts`."""
 
+    needs = check_reranker
     form_fields: ClassVar[frozenset[str]] = frozenset({"texts"})
 
     query: str
@@ -142,10 +140,6 @@ class RerankRequest(TeiRequest):
     def returned(self) -> list[str] | None:
         """Texts to include in the results; None to omit them."""
         return self.texts if self.return_text else None
-
-    def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head: one label, or a vector for each token."""
-        return check_reranker(inference)
 
 
 RANK = named("TeiRank", {"index": int, "score": float, "text?": str})

@@ -68,11 +68,9 @@ def _ids(value: object) -> list[TokenIds]:
 class TokenizeRequest(LenientRequest):
     """Request body of `POST /tokenize`."""
 
-    inputs: Annotated[
-        list[str],
-        PlainValidator(_texts),
-        WithJsonSchema(any_of(str, [str])),
-    ] = Field(description="A text or a list of texts.")
+    inputs: Annotated[list[str], PlainValidator(_texts), WithJsonSchema(any_of(str, [str]))] = (
+        Field(description="A text or a list of texts.")
+    )
     add_special_tokens: bool = Field(
         True, description="Whether to add the tokenizer's special tokens to each text."
     )
@@ -85,9 +83,7 @@ class DecodeRequest(LenientRequest):
     """Request body of `POST /decode`."""
 
     ids: Annotated[
-        list[TokenIds],
-        PlainValidator(_ids),
-        WithJsonSchema(any_of(IDS_SCHEMA, [IDS_SCHEMA])),
+        list[TokenIds], PlainValidator(_ids), WithJsonSchema(any_of(IDS_SCHEMA, [IDS_SCHEMA]))
     ] = Field(description="Token ids of a text, or a list of such lists.")
     skip_special_tokens: bool = Field(True, description="Whether to omit special tokens.")
 

@@ -62,9 +62,7 @@ class InputsRequest(TeiRequest):
 class EmbedAllRequest(InputsRequest):
     """Request body of `POST /embed_all`."""
 
-    def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts."""
-        check_embedder(inference)
+    needs = check_embedder
 
 
 class EmbedRequest(EmbedAllRequest):

@@ -79,18 +79,16 @@ class ModelRequest(BaseModel):
     """Whether the body may also be a form with pictures, or one picture."""
     error_form: ClassVar[ErrorForm | None] = None
     """Format of errors for bodies of this schema; by default the format of the path's dialect."""
+    needs: ClassVar[Callable[[Inference], object]] = lambda _: None
+    """Check of a model; by default every model can answer."""
 
     model: str | None = Field(
         None, description="Which of several models answers; the first that can by default."
     )
 
     def check_model(self, inference: Inference) -> object:
-        """Check that a model can answer the request; by default every model can.
-
-        Raises:
-            NoTaskHead: the model lacks the task head.
-
-        """
+        """Check that a model can answer the request; raise `NoTaskHead` if it lacks the head."""
+        return type(self).needs(inference)
 
 
 class JsonRoute(APIRoute):

@@ -14,7 +14,7 @@ from sentence_transformers.util import quantize_embeddings
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.cohere import meta, new_id, searched
+from service.api.cohere import meta, searched
 from service.api.drop_in.forms import FORMS, EmbeddingType
 from service.engines.onnx import OnnxEngine
 from service.inference.timings import Timings, Warnings
@@ -260,25 +260,6 @@ def test_8_bits_are_sentence_transformers(vectors: np.ndarray) -> None:
         assert np.abs(found - expected.astype(int)).max() <= 1
 
 
-def test_8_bits_keep_the_cosine(vectors: np.ndarray) -> None:
-    found = read("int8", vectors).astype(np.float32)
-    found /= np.linalg.norm(found, axis=1, keepdims=True)
-    assert np.abs(found @ found.T - vectors @ vectors.T).max() < 0.02
-
-
-@pytest.mark.parametrize("name", ["binary", "ubinary"])
-def test_bits_are_sentence_transformers(vectors: np.ndarray, name: EmbeddingType) -> None:
-    found = read(name, vectors)
-    assert found.shape == (50, 384 / 8)
-    np.testing.assert_array_equal(found, quantize_embeddings(vectors, name))
-
-
-def test_floats_are_exact(vectors: np.ndarray) -> None:
-    np.testing.assert_array_equal(read("float", vectors).astype(np.float32), vectors)
-    for vector, text in zip(vectors, read("base64", vectors), strict=True):
-        np.testing.assert_array_equal(np.frombuffer(base64.b64decode(text), "<f4"), vector)
-
-
 @pytest.mark.parametrize("name", FORMS)
 def test_predicted_bytes_are_enough(vectors: np.ndarray, name: EmbeddingType) -> None:
     form = FORMS[name]
@@ -292,13 +273,6 @@ def test_a_unit_of_search_has_up_to_a_hundred_documents(documents: int, units: i
     """https://docs.cohere.com/docs/how-does-cohere-pricing-work"""
     meta = searched("2", documents, Timings(7, 0.0, 0.0))
     assert meta == {"api_version": {"version": "2"}, "billed_units": {"search_units": units}}
-
-
-def test_ids_are_uuids() -> None:
-    assert uuid.UUID(new_id()) != uuid.UUID(new_id())
-    assert meta("2", {"input_tokens": 7}, Timings(7, 0.0, 0.0))["billed_units"] == {
-        "input_tokens": 7
-    }
 
 
 def test_warnings_are_sentences() -> None:

@@ -274,12 +274,6 @@ async def test_the_list_has_openais_form(artifact: Artifact) -> None:
             assert 0 < time.time() - one["created"] < 10 * 365 * 24 * 3600
 
 
-async def test_one_model_is_a_list_of_one(artifact: Artifact) -> None:
-    async with serving(artifact, fake_of(artifact)) as client:
-        (one,) = (await client.get("/v1/models")).json()["data"]
-        assert one["id"] == artifact.manifest.model
-
-
 async def test_a_model_is_found_by_its_name(artifact: Artifact) -> None:
     """Names may have slashes; another is OpenAI's 404, also where one model alone is served."""
     artifacts = [variant(artifact, name, 8) for name in ("z/first", "a b")]

@@ -15,7 +15,7 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTran
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.messages import MessagesRequest, TruncatingRequest
+from service.api.messages import MessagesRequest
 from service.api.vllm import FORM_FIELDS
 from tests.model.late_checkpoints import DOCUMENTS
 from tests.service.api.rankers import QUERY, TEXTS, Ranker
@@ -331,10 +331,3 @@ def test_either_input_or_messages() -> None:
     with pytest.raises(ValueError, match=r"input\n +Field required"):
         MessagesRequest.model_validate({})
     assert MessagesRequest.model_json_schema()["required"] == []
-
-
-def test_texts_are_cut_only_when_asked() -> None:
-    assert not TruncatingRequest().options("{}").truncate
-    left = TruncatingRequest(truncate_prompt_tokens=-1, truncation_side="left").options("{}")
-    assert (left.truncate, left.direction, left.max_tokens) == (True, "left", None)
-    assert TruncatingRequest(truncate_prompt_tokens=5).options("{}").direction == "right"

@@ -83,10 +83,7 @@ RESULT = named(
         **{name: form for kind in PREFIXES.items() for name, form in _maps_of(*kind).items()},
         "rollout?": ([[float]], "`[S][S]`."),
         "norm_rollout?": ([[float]], "`[S][S]`."),
-        "pooled_shift?": (
-            float,
-            "1 − cosine of the pooled vectors with and without the ablation.",
-        ),
+        "pooled_shift?": (float, "1 − cosine of the pooled vectors with and without the ablation."),
         "target_logprob_shift?": (
             float,
             "Change of the target tokens' mean log-probability by the ablation.",

@@ -17,12 +17,7 @@ from service.api.wire.schemas import any_of, schema
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
 from service.inference.attention.map_parts import MapPart, Resampling
-from service.inference.attention.maps import (
-    ArrayName,
-    AttentionSelection,
-    LayersAndHeads,
-    Lengths,
-)
+from service.inference.attention.maps import ArrayName, AttentionSelection, LayersAndHeads, Lengths
 from service.inference.core import Inference
 from service.inference.tokenization.text import Text, Tower
 from service.inference.tokenization.tokenizer import Options

@@ -175,12 +175,7 @@ class BinaryWriter:
     media_type = SAFETENSORS
 
     def __init__(
-        self,
-        header: Header,
-        selection: AttentionSelection,
-        texts: Sequence[Text],
-        *,
-        half: bool,
+        self, header: Header, selection: AttentionSelection, texts: Sequence[Text], *, half: bool
     ) -> None:
         """Determine the layout of the file."""
         self._half = half

@@ -107,9 +107,7 @@ async def test_index_load_infer_and_unload(tmp_path: Path, tiny_artifact: Artifa
         asked = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"]}]}
         assert (await client.get("/v2/models/org/a/ready")).status_code == 404
         reply = await client.post(
-            "/v2/repository/models/org/a/load",
-            json={"parameters": {"version": "1"}},
-            headers=ADMIN,
+            "/v2/repository/models/org/a/load", json={"parameters": {"version": "1"}}, headers=ADMIN
         )
         assert (reply.status_code, reply.content) == (200, b"")
         assert await index(client, ready=True) == {"org/a": "READY"}

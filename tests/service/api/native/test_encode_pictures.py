@@ -219,10 +219,7 @@ async def test_texts_and_pictures_keep_their_order(towers: Client, artifact: Art
 
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [
-        ({"spans": [[], []]}, "spans is for inputs of one tower"),
-        ({"layers": [9]}, "layers: 9"),
-    ],
+    [({"spans": [[], []]}, "spans is for inputs of one tower"), ({"layers": [9]}, "layers: 9")],
 )
 async def test_what_is_of_one_tower_is_refused_for_two(
     towers: Client, fields: dict[str, Any], why: str

@@ -111,10 +111,7 @@ def test_every_tensor_is_named_with_its_difference_and_its_tolerance() -> None:
         "against": "onnx",
         "inputs": 4,
         "hidden": [{"layer": layer} | good | hidden for layer in (0, 1)],
-        "attention": [
-            {"layer": 0, "head": 0} | good | maps,
-            {"layer": 0, "head": 1} | bad | maps,
-        ],
+        "attention": [{"layer": 0, "head": 0} | good | maps, {"layer": 0, "head": 1} | bad | maps],
         "pooled": good | pooled,
     }
 

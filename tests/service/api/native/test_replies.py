@@ -111,12 +111,7 @@ async def test_truncation(client: httpx.AsyncClient, direction: str, kept: str) 
 
 @pytest.mark.parametrize(
     ("accept", "binary"),
-    [
-        (SAFETENSORS, True),
-        (f"{SAFETENSORS};q=0.9", True),
-        ("", False),
-        ("application/json", False),
-    ],
+    [(SAFETENSORS, True), (f"{SAFETENSORS};q=0.9", True), ("", False), ("application/json", False)],
 )
 async def test_the_binary_form_is_asked_for_by_name(
     client: httpx.AsyncClient, accept: str, binary: bool

@@ -195,10 +195,7 @@ async def test_labels_are_transformers(client: httpx.AsyncClient, checkpoint: Pa
 async def test_pictures_that_are_refused(client: httpx.AsyncClient) -> None:
     for body, says in (
         ({"inputs": "a text"}, "inputs[0] is a text, and the model reads pictures"),
-        (
-            {"inputs": element(FILES[0]), "labels": ["a"]},
-            "labels: this model has labels",
-        ),
+        ({"inputs": element(FILES[0]), "labels": ["a"]}, "labels: this model has labels"),
         ({"inputs": {"image": "%"}}, "inputs.image is not base64"),
     ):
         reply = await client.post("/predict", json=body)

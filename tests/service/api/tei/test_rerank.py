@@ -14,7 +14,6 @@ from sentence_transformers import MultiVectorEncoder
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from service.api.native.texts import MAX_FIELDS
 from tests.model.late_checkpoints import DOCUMENTS
 from tests.model.late_checkpoints import QUERY as LATE_QUERY
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
@@ -271,17 +270,6 @@ async def test_a_reply_has_its_limit(artifact: Artifact) -> None:
 
 
 BODY = {"query": "a", "texts": ["b", "c"]}
-
-
-async def test_unknown_fields_are_ignored_up_to_a_number(artifact: Artifact) -> None:
-    async with serving_task(artifact, RANKS) as client:
-        known = await client.post("/rerank", json=BODY)
-        more = await client.post("/rerank", json=BODY | {"user": "somebody"})
-        many = {f"field {n}": n for n in range(MAX_FIELDS + 1)}
-        refused = await client.post("/rerank", json=BODY | many)
-    assert known.json() == more.json()
-    assert refused.status_code == 422
-    assert "too many fields" in refused.json()["error"]
 
 
 async def test_errors_before_and_in_a_route(artifact: Artifact) -> None:

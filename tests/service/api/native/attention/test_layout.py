@@ -28,12 +28,7 @@ from service.api.wire.json_pieces import json_pieces
 from service.api.wire.schemas import NAMED
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import MapPart
-from service.inference.attention.maps import (
-    NO_MAPS,
-    ArrayName,
-    AttentionSelection,
-    LayersAndHeads,
-)
+from service.inference.attention.maps import NO_MAPS, ArrayName, AttentionSelection, LayersAndHeads
 from service.inference.attention.stream import AttentionStream, AttentionText
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
