@@ -18,32 +18,61 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import copy
 import multiprocessing
+import os
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import torch
 from transformers.utils import logging
 
-from benchmarks.harness import alone, rounding
-from benchmarks.harness.alone import Alone
 from benchmarks.harness.builds import BUILDS, write
 from benchmarks.harness.report import markdown, write_json
-from benchmarks.harness.rounding import Rounding
 from benchmarks.harness.service import InProcess, default_checkpoint
 from benchmarks.harness.texts import read_workload
 from benchmarks.harness.timing import in_turn, median_ratio
 from benchmarks.harness.vectors import check_vectors
 from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
+from model.artifact.manifest import load_artifact
+from model.encoder.encoder import Encoder
 from model.export.exporter import export
+from model.numerics.batch import Batch, pack
+from model.numerics.pooling import TextPooling
+from model.packing import PackedBatch
+from model.runtimes.capabilities import HeadMaps, capability
+from model.runtimes.onnx import OnnxRuntime
+from model.runtimes.pytorch import load_modules
 from model.sources.files import cache_key
+from testing.memory import MEBIBYTE, forget_peak, memory_bytes
 
 LENGTHS = (16, 128, 512, 2048)
+LONG = 2048
+"""Number of tokens from which a text runs without a warm-up: its first run counts."""
+ROUND_TOKENS = 6000
+"""Approximate tokens of all rounds of one length; a short text runs the requested rounds."""
+ROUNDING_TOKENS = 128
 CHECKED, LEAST_COSINE = 8, 0.99999
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Cost of a text of one length."""
+
+    tokens: int
+    ms_a_token: float
+    """Processor milliseconds of the vector divided by the tokens, median over the rounds."""
+    one_head: float
+    """Time of one head's weights, computed from the text, over the vector's: median of ratios."""
+    peak_mib: float
+    """Peak memory in MiB above the loaded model's."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +86,59 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """Largest difference of any attention weight, layer by layer."""
+
+    to_each_other: list[float]
+    onnx_to_float64: list[float]
+    torch_to_float64: list[float]
+
+
+@dataclass(frozen=True)
 class Found:
     """Measurements of one checkpoint."""
 
     alone: list[Alone]
     beside: Beside
     rounding: Rounding
+
+
+def alone(folder: Path, lengths: Sequence[int], rounds: int) -> list[Alone]:
+    """Return the cost of each length that an artifact's encoder takes, the shortest first."""
+    runtime = OnnxRuntime(load_artifact(folder))
+    loaded = memory_bytes("self", "VmRSS")
+    fitting = sorted(n for n in lengths if n <= runtime.config.max_position_embeddings)
+    return [of_length(runtime, tokens, rounds, loaded) for tokens in fitting]
+
+
+def of_length(runtime: OnnxRuntime, tokens: int, rounds: int, loaded: int) -> Alone:
+    """Return the cost of one length; the loaded model holds `loaded` bytes."""
+    last = runtime.config.num_hidden_layers
+    batch = random_batch(tokens, runtime.config.vocab_size)
+
+    def one_head() -> None:
+        (entering,), _ = runtime.encode(batch, [(0, last - 1)], [])
+        capability(runtime, HeadMaps).attention(entering, entering, last - 1, [0])
+
+    ways = {
+        "vector": lambda: runtime.encode(batch, [], [TextPooling(0, last, "mean")]),
+        "one head": one_head,
+    }
+    forget_peak(os.getpid())
+    times = max(1, min(rounds, ROUND_TOKENS // tokens))
+    seconds = in_turn(ways, times, 0 if tokens >= LONG else 1, clock=time.process_time)
+    return Alone(
+        tokens=tokens,
+        ms_a_token=1000 * statistics.median(seconds["vector"]) / tokens,
+        one_head=median_ratio(seconds["one head"], seconds["vector"]),
+        peak_mib=(memory_bytes("self", "VmHWM") - loaded) / MEBIBYTE,
+    )
+
+
+def random_batch(tokens: int, vocab_size: int) -> Batch:
+    """Return a batch of one text of seeded random tokens."""
+    ids = np.random.default_rng(tokens).integers(0, vocab_size, tokens)
+    return pack([(ids, np.zeros_like(ids))])
 
 
 def beside(folder: Path, checkpoint: Path, texts: list[str], rounds: int) -> Beside:
@@ -81,6 +157,39 @@ def beside(folder: Path, checkpoint: Path, texts: list[str], rounds: int) -> Bes
         times_theirs=median_ratio(seconds["theirs"], seconds["ours"]),
         least_cosine=cosine,
     )
+
+
+def rounding(folder: Path) -> Rounding:
+    """Compare the maps of a text of random tokens, each side from its own hidden states.
+
+    Rotary angles stay float32 in the float64 run: they belong to the model, not to the arithmetic.
+    """
+    artifact = load_artifact(folder)
+    runtime, encoder = OnnxRuntime(artifact), load_modules(artifact).encoder
+    config = encoder.config
+    batch = random_batch(min(ROUNDING_TOKENS, config.max_position_embeddings), config.vocab_size)
+    layers, heads = range(config.num_hidden_layers), range(config.num_attention_heads)
+    states = runtime.hidden_states(batch, layers)
+    onnx = [capability(runtime, HeadMaps).attention(states[i], states[i], i, heads) for i in layers]
+    single, double = maps_of(encoder, batch), maps_of(copy.deepcopy(encoder).double(), batch)
+    return Rounding(
+        to_each_other=differences(onnx, single),
+        onnx_to_float64=differences(onnx, double),
+        torch_to_float64=differences(single, double),
+    )
+
+
+def maps_of(encoder: Encoder, batch: Batch) -> list[np.ndarray]:
+    """Return the maps of one text, `[N, S, S]` for each layer."""
+    with torch.inference_mode():
+        output = encoder(PackedBatch.of(batch), output_attentions=True)
+    return [maps[0].numpy() for maps in output.attentions]
+
+
+def differences(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> list[float]:
+    """Return the largest absolute difference of each pair."""
+    pairs = zip(found, expected, strict=True)
+    return [float(np.abs(one.astype(np.float64) - other).max()) for one, other in pairs]
 
 
 def artifact_of(checkpoint: Path, name: str, keep: Path) -> Path:
@@ -115,9 +224,9 @@ def measure(name: str, options: argparse.Namespace, texts: list[str], keep: Path
         checkpoint = Path(name)
     folder = in_fresh_process(artifact_of, checkpoint, checkpoint.name, keep)
     return Found(
-        in_fresh_process(alone.measure, folder, options.lengths, options.rounds),
+        in_fresh_process(alone, folder, options.lengths, options.rounds),
         in_fresh_process(beside, folder, checkpoint, texts, options.rounds),
-        in_fresh_process(rounding.measure, folder),
+        in_fresh_process(rounding, folder),
     )
 
 

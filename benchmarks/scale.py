@@ -28,19 +28,62 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness.calibrate import Calibrator, Precision
 from benchmarks.harness.cost import flop
-from benchmarks.harness.plots import PLOTS
+from benchmarks.harness.plots import OURS, PLOTS, figure_of, log_axis, save
 from benchmarks.harness.report import markdown, write_json
 from benchmarks.harness.rows import percentiles
-from benchmarks.harness.scale_plots import Row, draw
-from benchmarks.harness.scale_points import Point, points
 from benchmarks.harness.servers import Server, artifact_of, headscope, running
 from benchmarks.harness.service import default_checkpoint
-from benchmarks.harness.texts import read_workload
+from benchmarks.harness.texts import one_token_words, read_workload, texts_of
 from model.config.encoder import EncoderConfig
 from model.families.registry import read_config
 from testing.memory import MEBIBYTE, family_bytes
 
 WARM_UP = 32
+LABELS = {
+    "length": "tokens of a text",
+    "budget": "most tokens of a padded batch",
+    "connections": "connections",
+}
+LENGTHS, BUDGETS = (16, 32, 64, 128, 256, 512), (128, 256, 512, 1024, 2048, 4096)
+CONNECTIONS = (1, 4, 16, 64, 256)
+TEXTS = 256
+"""Number of the workload's texts in a sample."""
+TOKENS, LEAST_TEXTS = 12288, 48
+"""Approximate tokens of a sample of one length, and its minimum number of texts."""
+LONGEST, MODEL_LIMIT = 512, 256
+"""Maximum tokens of a text: on the length axis; on other axes (the model's own maximum)."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Setting of one axis, and the load that is sent."""
+
+    axis: str
+    value: int
+    texts: list[str]
+    tokens: list[int]
+    """Tokens of each text."""
+    cores: int
+    connections: int = 64
+    flags: tuple[str, ...] = ()
+
+
+def points(workload: Sequence[str], tokenizer: Tokenizer, cores: int) -> Iterator[Point]:
+    """Yield the points of every axis, for a machine of `cores` cores."""
+    texts = list(workload[:TEXTS])
+    tokens = [min(len(one.ids), MODEL_LIMIT) for one in tokenizer.encode_batch(texts)]
+    words = one_token_words(workload, tokenizer)
+    for length in LENGTHS:
+        count = max(LEAST_TEXTS, TOKENS // length)
+        made, flags = texts_of(length, count, words), ("--max-length", str(LONGEST))
+        yield Point("length", length, made, [length] * count, cores, 16, flags)
+    for budget in BUDGETS:
+        flags = ("--max-batch-tokens", str(budget))
+        yield Point("budget", budget, texts, tokens, cores, flags=flags)
+    for connections in CONNECTIONS:
+        yield Point("connections", connections, texts, tokens, cores, connections)
+    for used in sorted({1, cores}):
+        yield Point("cores", used, texts, tokens, used)
 
 
 @dataclass(frozen=True)
@@ -52,6 +95,21 @@ class Sample:
     latencies_ms: list[float]
     peak_mib: float
     """Peak memory of all processes of the service, in MiB."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Result of one point over all rounds: medians, and percentiles of all requests."""
+
+    axis: str
+    value: int
+    texts_per_second: float
+    least: float
+    most: float
+    tokens_per_second: float
+    share: float
+    latency_ms: dict[str, float]
+    peak_mib: float
 
 
 @contextlib.contextmanager
@@ -115,6 +173,41 @@ def table(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     return markdown(heads, cells)
+
+
+def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Draw a figure for each axis but the cores."""
+    return [
+        figure([row for row in rows if row.axis == axis], label, folder / f"scale-{axis}.svg")
+        for axis, label in LABELS.items()
+    ]
+
+
+def figure(rows: Sequence[Row], label: str, path: Path) -> Path:
+    """Draw four panels over the same values."""
+    drawn, (rate, share, latency, memory) = figure_of(8, 5.6, 2, 2)
+    values = [row.value for row in rows]
+    middle = [row.texts_per_second for row in rows]
+    below = [row.texts_per_second - row.least for row in rows]
+    above = [row.most - row.texts_per_second for row in rows]
+    rate.errorbar(values, middle, (below, above), marker="o", color=OURS[0], capsize=3)
+    rate.set(ylabel="texts a second")
+    share.plot(values, [row.share for row in rows], marker="o", color=OURS[0])
+    share.set(ylabel="share of the matrix-product rate", ylim=(0, 1))
+    for rank, paint in zip(("p50", "p99"), OURS, strict=False):
+        found = [row.latency_ms[rank] for row in rows]
+        latency.plot(values, found, marker="o", color=paint, label=rank)
+    latency.set(ylabel="latency, ms", yscale="log")
+    latency.yaxis.set_major_formatter("{x:g}")
+    latency.legend()
+    memory.plot(values, [row.peak_mib for row in rows], marker="o", color=OURS[0])
+    memory.set(ylabel="peak memory, MiB")
+    for axes in (rate, share, latency, memory):
+        axes.set_xlabel(label)
+        log_axis(axes, values)
+    for axes in (rate, memory):
+        axes.set_ylim(bottom=0)
+    return save(drawn, path)
 
 
 def main() -> None:
