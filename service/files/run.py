@@ -6,7 +6,6 @@ and for the columns of the output. Only a few windows are in memory at a time.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import shutil
@@ -14,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from tqdm import tqdm
@@ -169,8 +169,11 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
                 if isinstance(source, PictureFiles) and source.left_out:
                     say(f"{source.name}: {source.left_out} files are hidden or no pictures by name")
             surveyed = survey(options, sources)
-            with _encoder(options, surveyed.pictures, settings, say, engine) as encoder:
-                work.begin(_job(options, surveyed, encoder))
+            pictures = surveyed.pictures
+            with closing(_encoder(options, pictures, settings, say, engine)) as encoder:
+                determined = {**options.identity, **encoder.identity}
+                window = encoder.window_characters
+                work.begin({"input": surveyed.identity, **determined, "window": window})
                 _encode(options, surveyed, encoder, work)
                 fingerprint = encoder.identity["fingerprint"]
             metadata = {FINGERPRINT: str(fingerprint)} if fingerprint else {}
@@ -180,20 +183,15 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
             raise
 
 
-@contextlib.contextmanager
 def _encoder(
     options: FileOptions, pictures: bool, settings: Settings, say: Say, engine: Engine | None
-) -> Iterator[Encoder]:
-    """Yield the encoder of a run of texts or pictures, and close it."""
+) -> Encoder:
     if options.url:
         from service.files.remote import RemoteEncoder
 
-        encoder: Encoder = RemoteEncoder(options, say, pictures=pictures)
-    else:
-        artifact = _tower(open_artifact(settings, say), pictures)
-        encoder = LocalEncoder(artifact, settings, options.encoding, engine)
-    with contextlib.closing(encoder):
-        yield encoder
+        return RemoteEncoder(options, say, pictures=pictures)
+    artifact = _tower(open_artifact(settings, say), pictures)
+    return LocalEncoder(artifact, settings, options.encoding, engine)
 
 
 def _tower(artifact: Artifact, pictures: bool) -> Artifact:
@@ -210,19 +208,13 @@ def _tower(artifact: Artifact, pictures: bool) -> Artifact:
     return artifact
 
 
-def _job(options: FileOptions, surveyed: Survey, encoder: Encoder) -> dict[str, object]:
-    """Return all properties that determine the output."""
-    window = {"window": encoder.window_characters}
-    return {"input": surveyed.identity, **options.identity, **encoder.identity, **window}
-
-
 def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: WorkFolder) -> None:
     """Compute the windows that are not done."""
     parts = list(read_parts(work.folder))
     done = {part.start: part.end for part in parts}
     unit = "pictures" if surveyed.pictures else "texts"
     before = sum(part.end - part.start for part in parts)
-    with contextlib.closing(Progress(surveyed.rows, before, unit=unit)) as progress:
+    with closing(Progress(surveyed.rows, before, unit=unit)) as progress:
         for part in parts:
             if part.skips:
                 _report(options, part.skipped(), progress.say)
@@ -313,7 +305,7 @@ def _write_output(
     return SKIPPED if any(part.skips for part in parts) else DONE
 
 
-@contextlib.contextmanager
+@contextmanager
 def _disk_full(work: WorkFolder) -> Iterator[None]:
     """Raise a full disk as an OSError with a one-line message."""
     try:
