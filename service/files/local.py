@@ -107,6 +107,7 @@ class TextReader:
             tokenizer.tokenize([], self._options)
         except Unprocessable as error:
             raise UsageError(in_flags(error)) from None
+        self.lacks_prompt = tokenizer.expects_prompt and self._options.unprompted
 
     def read(self, texts: Sequence[str]) -> list[Prepared | Refused]:
         """Return each text as it is computed, or its rejection."""
@@ -115,13 +116,6 @@ class TextReader:
             for first in range(0, len(texts), SLICE_TEXTS)
             for prepared in self._slice(texts[first : first + SLICE_TEXTS])
         ]
-
-    def lacking_prompts(self, count: int) -> int:
-        """Return the number of texts if the model names a prompt, and none is given; else 0."""
-        return count if self._tokenizer.expects_prompt and self._options.unprompted else 0
-
-    def close(self) -> None:
-        """Release nothing."""
 
     def _slice(self, texts: Sequence[str]) -> list[Prepared | Refused]:
         try:
@@ -156,6 +150,7 @@ class PictureFileReader:
     """Reader of pictures at paths, in several threads."""
 
     separator_ids = frozenset[int]()
+    lacks_prompt = False
 
     def __init__(self, manifest: Manifest, settings: Settings, encoding: Encoding) -> None:
         """Check the options of the encoding."""
@@ -165,20 +160,11 @@ class PictureFileReader:
 
         self._reader = PictureReader(manifest, settings.max_image_pixels)
         self._max_bytes, self._first_frame = settings.max_image_bytes, encoding.first_frame
-        self._threads = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "pictures")
 
     def read(self, paths: Sequence[str]) -> list[Prepared | Refused]:
         """Return the tokens of each picture, or its rejection."""
-        return [*self._threads.map(self._one, paths)]
-
-    def lacking_prompts(self, count: int) -> int:
-        """Return 0."""
-        del count
-        return 0
-
-    def close(self) -> None:
-        """Drop waiting pictures, and end the threads."""
-        self._threads.shutdown(cancel_futures=True)
+        with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "pictures") as threads:
+            return [*threads.map(self._one, paths)]
 
     def _one(self, path: str) -> Prepared | Refused:
         data = read_picture(path, self._max_bytes)
@@ -248,9 +234,8 @@ class LocalEncoder:
         """Read texts in the calling thread, or pictures in others, while a window is computed."""
         read = [self._of_size(prepared) for prepared in self._reader.read(texts)]
         kept = [(i, own) for i, own in enumerate(read) if not isinstance(own, Refused)]
-        self.warnings += Warnings.of(
-            [own.text for _, own in kept], self._reader.lacking_prompts(len(kept))
-        )
+        lacking = len(kept) if self._reader.lacks_prompt else 0
+        self.warnings += Warnings.of([own.text for _, own in kept], lacking)
         refused: Future[list[tuple[int, Outcome]]] = Future()
         refused.set_result([(i, own) for i, own in enumerate(read) if isinstance(own, Refused)])
         batches = batches_by_length([own.text.size for _, own in kept], self._batch_tokens)
@@ -261,7 +246,6 @@ class LocalEncoder:
 
     def close(self) -> None:
         """Drop waiting batches, and close the engine if it was started here."""
-        self._reader.close()
         self._threads.shutdown(cancel_futures=True)
         if self._started:
             self._engine.close()

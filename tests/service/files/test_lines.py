@@ -215,7 +215,7 @@ def test_one_rejected_text_leaves_the_others(artifact: Artifact) -> None:
     reader = TextReader(TextTokenizer(artifact.path(TOKENIZER), sentence, limits), Encoding())
     read = reader.read(["a cat", *["a dog"] * 70, "word " * 600])
     assert [isinstance(outcome, Refused) for outcome in read] == [False] * 71 + [True]
-    assert reader.lacking_prompts(72) == 0
+    assert not reader.lacks_prompt
 
 
 def test_pictures_are_decoded_side_by_side_and_in_order(
@@ -232,7 +232,6 @@ def test_pictures_are_decoded_side_by_side_and_in_order(
     reader = PictureFileReader(pictures_of(artifact).manifest, Settings(), Encoding())
     paths = [photos / "02.PNG", photos / "damaged.jpg", photos / "00.PNG", photos / "04.PNG"]
     outcomes = reader.read([*map(str, paths)])
-    reader.close()
     read = [None if isinstance(one, Refused) else one.text.picture for one in outcomes]
     sizes = [None if picture is None else picture.size for picture in read]
     assert sizes == [(32, 20), None, (30, 20), (34, 20)]
