@@ -229,53 +229,40 @@ async def test_what_cannot_be_prepared_in_time_is_refused(pictures: RequestPictu
         await pictures.tokenize([Picture(picture())], PLAIN, Call("a", time.monotonic() + 30))
 
 
+@pytest.mark.parametrize(
+    ("step", "size", "client"), [("read", (900, 700), ANYBODY), ("head", (30, 20), Call("b"))]
+)
 async def test_a_single_picture_goes_before_the_rest_of_a_long_list(
-    pictures: RequestPictures, monkeypatch: pytest.MonkeyPatch
+    pictures: RequestPictures,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    size: tuple[int, int],
+    client: Call,
 ) -> None:
-    """Of one client the shorter request ends first, and of two the one that has had less."""
+    """Of one client the shorter request ends first, and of two the one that has had less.
+
+    The forecast does not know the parts of a file, so each head is a slice of its own.
+    """
     gate, begun = threading.Semaphore(0), []
-    read = PictureReader.read
+    whole = getattr(PictureReader, step)
+    backlog = pictures._backlog if step == "read" else pictures._heads
 
     def wait(self: PictureReader, given: Picture, name: str) -> Any:
         begun.append(name)
         assert gate.acquire(timeout=60)
-        return read(self, given, name)
+        return whole(self, given, name)
 
-    monkeypatch.setattr(PictureReader, "read", wait)
-    monkeypatch.setattr(pictures._backlog, "threads", 1)
-    monkeypatch.setattr(pictures._backlog, "_idle", 1)
-    large = [Picture(picture(width=900, height=700))] * 3  # a slice each
-    first = asyncio.create_task(pictures.tokenize(large, Options(naming="long {}"), ANYBODY))
+    monkeypatch.setattr(PictureReader, step, wait)
+    monkeypatch.setattr(backlog, "threads", 1)
+    monkeypatch.setattr(backlog, "_idle", 1)
+    large = [Picture(picture(width=size[0], height=size[1]))] * 3  # a slice each
+    first = asyncio.create_task(pictures.tokenize(large, Options(naming="long {}"), client))
     await until(lambda: len(begun) == 1)
     second = pictures.tokenize([Picture(picture())], Options(naming="short {}"), ANYBODY)
     task = asyncio.create_task(second)
-    await until(lambda: len(pictures._backlog._order) == 2)
+    await until(lambda: len(backlog._order) == 2)
     gate.release()
     await until(lambda: len(begun) == 2)
-    gate.release(9)
-    await asyncio.gather(first, task)
-    assert begun == ["long 0", "short 0", "long 1", "long 2"]
-
-
-async def test_a_head_waits_for_one_head_of_another_client(
-    pictures: RequestPictures, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The forecast does not know the parts of a file, so each head is a slice of its own."""
-    gate, begun = threading.Semaphore(0), []
-    head = PictureReader.head
-
-    def wait(self: PictureReader, given: Picture, name: str) -> Any:
-        begun.append(name)
-        assert gate.acquire(timeout=60)
-        return head(self, given, name)
-
-    monkeypatch.setattr(PictureReader, "head", wait)
-    long, short = (Options(naming=f"{name} {{}}") for name in ("long", "short"))
-    other = Call("b", time.monotonic() + 60)
-    first = asyncio.create_task(pictures.tokenize([Picture(picture())] * 3, long, other))
-    await until(lambda: len(begun) == 1)
-    task = asyncio.create_task(pictures.tokenize([Picture(picture())], short, ANYBODY))
-    await until(lambda: len(pictures._heads._order) == 2)
     gate.release(9)
     await asyncio.gather(first, task)
     assert begun == ["long 0", "short 0", "long 1", "long 2"]
