@@ -46,6 +46,7 @@ from service.inference.attention.statistics import rollout_step, shift
 from service.inference.encoding import PreparedTexts
 from service.inference.outputs.field import Array
 from service.inference.tokenization.text import Text
+from service.scheduler.outputs import requested
 from service.scheduler.queue import Slot
 
 GROUP_BYTES = 8 * 2**20
@@ -236,22 +237,15 @@ class AttentionStream:
         self.prepared.timings.add(done)
         outputs = [result.value for result in done]
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
-        shifts: Sequence[dict[str, float]] = [{}] * len(texts)
-        if whole:
-            shifts = await self._pooled_shifts(ablated, whole)
-        targets = map(self._of_target, ablated, whole or ablated)
-        summaries = [{**shift, **own} for shift, own in zip(shifts, targets, strict=True)]
+        summaries = [*map(self._of_target, ablated, whole or ablated)]
+        if whole:  # 1 − cosine of each text's vectors with and without the ablation
+            vectors: Sequence[Floats] = [requested(output.pooled) for output in outputs]
+            if self.finish:
+                vectors = await asyncio.to_thread(self.finish, vectors)
+            shifts = map(shift, vectors[: len(texts)], vectors[len(texts) :])
+            pairs = zip(shifts, summaries, strict=True)
+            summaries = [{"pooled_shift": float(own), **values} for own, values in pairs]
         return [states_of(self.layers, output) for output in ablated], summaries
-
-    async def _pooled_shifts(
-        self, ablated: Sequence[Output], whole: Sequence[Output]
-    ) -> list[dict[str, float]]:
-        """Return 1 − cosine of each text's vectors with and without the ablation, by field."""
-        vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in (*ablated, *whole)]
-        if self.finish:
-            vectors = await asyncio.to_thread(self.finish, vectors)
-        pairs = zip(vectors[: len(ablated)], vectors[len(ablated) :], strict=True)
-        return [{"pooled_shift": float(shift(*pair))} for pair in pairs]
 
     def _of_target(self, output: Output, whole: Output) -> dict[str, Array | float]:
         """Return the log-probabilities, and the shift of their mean by the ablation, by field."""

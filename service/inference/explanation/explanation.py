@@ -98,6 +98,8 @@ class PairExplanation:
     """`[L, N]`: similarity minus the similarity with the head ablated in both texts."""
     wanted: Mapping[str, int] = field(default_factory=dict)
     """Number of values to compute, by method; 1 for a decomposition."""
+    texts: Sequence[Text] = ()
+    """The two texts."""
     occlusions: list[Occlusion] = field(default_factory=list)
     """Occlusion of each text, whose arrays a running batch may still write."""
     head_occlusion: HeadOcclusion | None = None
@@ -126,11 +128,8 @@ class PairExplanation:
         """Whether the deadline came before all requested values were computed."""
         return self.computed != dict(self.wanted)
 
-    def settle(self, options: ExplainOptions, lengths: Sequence[int]) -> None:
-        """Copy the losses computed so far, and count the requested values.
-
-        `lengths` are the tokens of both texts.
-        """
+    def settle(self, options: ExplainOptions) -> None:
+        """Copy the losses computed so far, and count the requested values."""
         wanted: dict[str, int] = {}
         if options.occlusion:
             losses = [(self.similarity - own.scores).astype(np.float32) for own in self.occlusions]
@@ -139,7 +138,8 @@ class PairExplanation:
         if options.decomposition:
             wanted["decomposition"] = 1
             if self.decomposition is None:
-                self.decomposition = np.full(lengths, np.nan, np.float32)
+                sizes = [text.size for text in self.texts]
+                self.decomposition = np.full(sizes, np.nan, np.float32)
         if self.head_occlusion:
             without = self.head_occlusion.similarities
             self.heads = (self.similarity - without).astype(np.float32)
@@ -190,8 +190,12 @@ class Explainer:
         """Determine the spans of the texts."""
         self.spans = [self._spans(*text) for text in zip(self.inputs, self.texts, strict=True)]
         self.pairs = [
-            PairExplanation(spans=pair, span_kind=self.options.spans)
-            for pair in zip(self.spans[::2], self.spans[1::2], strict=True)
+            PairExplanation(
+                spans=(self.spans[n], self.spans[n + 1]),
+                span_kind=self.options.spans,
+                texts=self.texts[n : n + 2],
+            )
+            for n in range(0, len(self.texts), 2)
         ]
 
     @property
@@ -234,14 +238,13 @@ class Explainer:
     def bytes_at_a_time(self) -> int:
         """Peak memory of hidden states and shares, in bytes, without the explanations."""
         config, options = max(self.configs, key=lambda config: config.hidden_size), self.options
-        sizes = [len(text.input_ids) for text in self.texts]
-        lengths = [first + second for first, second in zip(sizes[::2], sizes[1::2], strict=True)]
+        lengths = [sum(text.size for text in pair.texts) for pair in self.pairs]
         kept = options.pairs or options.occlusion
         size = 4 * min(sum(lengths), max(CHUNK_TOKENS, *lengths)) * kept * config.hidden_size
         if options.decomposition:
             size += max(
-                decomposition_bytes(tokens, self.configs[number % 2])
-                for number, tokens in enumerate(sizes)
+                decomposition_bytes(text.size, self.configs[number % 2])
+                for number, text in enumerate(self.texts)
             )
         if options.heads:
             vectors = self.towers[0].inference.vectors
@@ -274,9 +277,8 @@ class Explainer:
         return self.pairs
 
     def _settle(self) -> None:
-        for number, pair in enumerate(self.pairs):
-            lengths = [text.size for text in self.texts[2 * number : 2 * number + 2]]
-            pair.settle(self.options, lengths)
+        for pair in self.pairs:
+            pair.settle(self.options)
 
     def _spans(self, given: Input, text: Text) -> Sequence[AnySpan]:
         if text.picture is not None:
@@ -303,11 +305,8 @@ class Explainer:
 
     async def _encode(self) -> None:
         """Compute the vectors of all texts, and the results that need only the hidden states."""
-
-        def tokens(number: int) -> list[int]:
-            return [sum(text.size for text in self.texts[2 * number : 2 * number + 2])]
-
-        for pairs in runs(range(len(self.pairs)), tokens, [CHUNK_TOKENS]):
+        lengths = [[sum(text.size for text in pair.texts)] for pair in self.pairs]
+        for pairs in runs(range(len(self.pairs)), lengths.__getitem__, [CHUNK_TOKENS]):
             outputs: dict[int, Output] = {}
             numbers = range(2 * pairs[0], 2 * pairs[-1] + 2)
             for tower in self.encoders:
@@ -320,9 +319,8 @@ class Explainer:
     def _take(self, pairs: Sequence[int], outputs: Mapping[int, Output]) -> None:
         """Store the outputs of both texts of some pairs."""
         for number in pairs:
-            sides = range(2 * number, 2 * number + 2)
-            texts, found = [self.texts[n] for n in sides], [outputs[n] for n in sides]
-            pair, both = self.pairs[number], zip(self.towers, found, strict=True)
+            pair, found = self.pairs[number], [outputs[2 * number], outputs[2 * number + 1]]
+            texts, both = pair.texts, zip(self.towers, found, strict=True)
             vectors = [tower.embedder.vector(output) for tower, output in both]
             pair.similarity = cosine(*vectors)
             if self.options.pairs:
@@ -349,11 +347,9 @@ class Explainer:
 
     async def _decompose(self) -> None:
         """Decompose both texts of each pair, one pair after another."""
-        for number, pair in enumerate(self.pairs) if self.options.decomposition else ():
-            texts = self.texts[2 * number : 2 * number + 2]
-            parts = [
-                await tower.decompose(text) for tower, text in zip(self.towers, texts, strict=True)
-            ]
+        for pair in self.pairs if self.options.decomposition else ():
+            sides = zip(self.towers, pair.texts, strict=True)
+            parts = [await tower.decompose(text) for tower, text in sides]
             pair.decomposition = await asyncio.to_thread(pair_shares, *parts)
 
     def _shares(

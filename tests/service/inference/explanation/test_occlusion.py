@@ -199,9 +199,9 @@ def test_a_head_without_one_of_the_texts_is_not_computed() -> None:
 def test_what_is_not_computed_is_nan_and_counted_as_wanted() -> None:
     options = ExplainOptions(2, None, *(False, True, True, False))
     occlusions, lengths = [occluded(40, order=[2, 0]), occluded(5, order=[0])], (40, 5)
-    pair = PairExplanation(0.5, occlusions=occlusions)
+    pair = PairExplanation(0.5, occlusions=occlusions, texts=[*map(tokenized, lengths)])
     occlusions[0].scores[2] = 0.25
-    pair.settle(options, lengths)
+    pair.settle(options)
     assert pair.occlusion is not None
     np.testing.assert_array_equal(pair.occlusion[0][:4], [np.nan, np.nan, 0.25, np.nan])
     assert pair.decomposition is not None
@@ -212,7 +212,7 @@ def test_what_is_not_computed_is_nan_and_counted_as_wanted() -> None:
     pair.decomposition = np.zeros(lengths, np.float32)
     occlusions[0].scores[0] = 0.5
     assert np.isnan(pair.occlusion[0][0])  # a copy
-    pair.settle(options, lengths)
+    pair.settle(options)
     assert pair.computed == {"occlusion": 2, "decomposition": 1}
 
 
