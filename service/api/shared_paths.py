@@ -6,6 +6,8 @@ vLLM's requests have a field that only vLLM has, such as `truncate_prompt_tokens
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -20,6 +22,13 @@ from service.api.wire.schemas import any_of
 tei_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 cohere_router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 jina_router = APIRouter(route_class=JsonRoute, tags=["jina"])
+_ANSWERS: Mapping[type, Callable[..., Awaitable[Response]]] = {
+    tei.RerankRequest: tei.rerank,
+    cohere.CohereRankRequest: cohere.rerank,
+    cohere.JinaRerankRequest: cohere.jina_rerank,
+    infinity.InfinityRerankRequest: infinity.rerank,
+    vllm.VllmRerankRequest: vllm.rerank,
+}
 
 
 @tei_router.post(
@@ -37,11 +46,7 @@ async def rerank(
 
     vLLM's format has `documents` and a field that only vLLM has, such as `truncate_prompt_tokens`.
     """
-    if isinstance(body, vllm.VllmRerankRequest):
-        return await vllm.rerank(body, exchange)
-    if isinstance(body, infinity.InfinityRerankRequest):
-        return await infinity.rerank(body, exchange)
-    return await tei.rerank(body, exchange)
+    return await _ANSWERS[type(body)](body, exchange)
 
 
 @cohere_router.post(
@@ -57,9 +62,7 @@ async def rerank_v2(
 
     A body with a field that only vLLM has is answered in vLLM's format.
     """
-    if isinstance(body, vllm.VllmRerankRequest):
-        return await vllm.rerank(body, exchange)
-    return await cohere.rerank(body, exchange)
+    return await _ANSWERS[type(body)](body, exchange)
 
 
 @jina_router.post(
@@ -76,6 +79,4 @@ async def rerank_v1(
 
     A body with a field that only vLLM has is answered in its format.
     """
-    if isinstance(body, vllm.VllmRerankRequest):
-        return await vllm.rerank(body, exchange)
-    return await cohere.jina_rerank(body, exchange)
+    return await _ANSWERS[type(body)](body, exchange)

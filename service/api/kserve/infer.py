@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from service.api.kserve.inputs import (
     LENGTH_HEADER,
-    InferInputs,
     InferParameters,
     InferRequest,
     read_request,
@@ -54,6 +53,7 @@ from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.outputs.field import joined
 from service.inference.plan import Plan
+from service.inference.tokenization.inputs import Input
 from service.scheduler.lanes import LaneName
 
 
@@ -112,23 +112,20 @@ class MapsWriter:
         return [] if self._maps.binary else [b"]}]}"]
 
 
+_OF_VECTORS = ("layer", "pooling", "normalize", "dimensions")
+"""Parameters of vectors alone."""
+
+
 def vector_plan(body: InferRequest, inference: Inference) -> Plan | None:
     """Return the plan of the vectors; None if no vectors are requested."""
     given, wanted = body.parameters, body.wanted
     if not any(name in wanted for name in LAYERED):
-        _refuse_set(given, ("layer", "pooling", "normalize", "dimensions"), " or ".join(LAYERED))
+        _refuse_set(given, _OF_VECTORS, " or ".join(LAYERED))
     outputs = [*dict.fromkeys(OUTPUT_OF[name].name for name in wanted if name in OUTPUT_OF)]
     if not outputs:
         return None
-    asked = EncodeRequest.model_construct(
-        inputs=[],
-        outputs=outputs,
-        layer=given.layer,
-        pooling=given.pooling,
-        normalize=given.normalize,
-        dimensions=given.dimensions,
-        prompt_name=given.prompt_name,
-    )
+    options = {name: getattr(given, name) for name in (*_OF_VECTORS, "prompt_name")}
+    asked = EncodeRequest.model_construct(inputs=[], outputs=outputs, **options)
     return inference.plan(encode_options(asked, inference.config, inference.vectors))
 
 
@@ -211,38 +208,32 @@ class Answering:
 async def infer(exchange: ApiExchange, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""
     chosen = await model_of_path(exchange, model)
-    asked = await read_request(exchange, exchange.service.settings.max_client_batch_size)
-    engine = asked.request.parameters.backend
-    bind_model(exchange, chosen, engine)
+    body, texts = await read_request(exchange, exchange.service.settings.max_client_batch_size)
+    bind_model(exchange, chosen, body.parameters.backend)
     check_expected(exchange)
-    response = await _infer(exchange, asked)
+    response = await _infer(exchange, body, texts)
     name_model(exchange, response, model)
     return response
 
 
-async def _infer(exchange: ApiExchange, asked: InferInputs) -> Response:
-    chosen, caller = exchange.model, caller_of(exchange)
-    body, given, inference = asked.request, asked.request.parameters, chosen.inference
+async def _infer(exchange: ApiExchange, body: InferRequest, texts: Sequence[Input]) -> Response:
+    chosen, caller, given = exchange.model, caller_of(exchange), body.parameters
+    inference = chosen.inference
     plan, selection = vector_plan(body, inference), map_selection(body, inference)
     if given.timeout is not None:
         finish_by = min(caller.finish_by, exchange.received + given.timeout / 1e6)
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     tokenizing = plan.limited(given.options) if plan else given.options
-    prepared = await inference.prepare(asked.texts, tokenizing, caller, lane, given.backend)
+    prepared = await inference.prepare(texts, tokenizing, caller, lane, given.backend)
     names: dict[str, object] = {"model_name": chosen.name, "model_version": chosen.version}
     if body.id is not None:
         names = {"id": body.id, **names}
     if counts := prepared.timings.warnings.counts():
         names["parameters"] = counts
     answering = Answering(inference, prepared, names, plan, selection)
-    maps, outputs = None, []
-    for name, binary in body.wanted.items():
-        output = answering.planned(name, binary=binary)
-        if name == "attention":
-            maps = output
-        else:
-            outputs.append(output)
+    planned = {name: answering.planned(name, binary=own) for name, own in body.wanted.items()}
+    maps, outputs = planned.pop("attention", None), [*planned.values()]
     if maps and selection:
         return await _with_maps(exchange, answering, outputs, maps, selection)
     return await _without_maps(exchange, answering, outputs)

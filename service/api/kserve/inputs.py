@@ -10,7 +10,6 @@ import asyncio
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -138,16 +137,10 @@ MEDIA_TYPES = ("", "application/json", "application/octet-stream")
 _DIGITS = re.compile(rb"[0-9]{1,10}")
 
 
-@dataclass(frozen=True)
-class InferInputs:
-    """Parsed request and its texts."""
-
-    request: InferRequest
-    texts: list[Input]
-
-
-async def read_request(exchange: ApiExchange, max_rows: int) -> InferInputs:
-    """Read and parse the body of an inference request."""
+async def read_request(
+    exchange: ApiExchange, max_rows: int
+) -> tuple[InferRequest, Sequence[Input]]:
+    """Read and parse the body of an inference request, and return it with its texts."""
     checked_media_type(exchange.headers, MEDIA_TYPES)
     body = exchange.take_body()
     length = json_length(exchange.headers.get(LENGTH_HEADER.encode()), len(body))
@@ -160,8 +153,8 @@ async def read_request(exchange: ApiExchange, max_rows: int) -> InferInputs:
     elements_bytes = WIDEST_BYTES * len(tail) + VALUE_BYTES * elements
     exchange.reservation.grow(elements_bytes)
     if len(body) <= INLINE_BODY_BYTES:
-        return InferInputs(asked, texts_of(tensor, tail))
-    return InferInputs(asked, await asyncio.to_thread(texts_of, tensor, tail))
+        return asked, texts_of(tensor, tail)
+    return asked, await asyncio.to_thread(texts_of, tensor, tail)
 
 
 def json_length(said: bytes | None, size: int) -> int:
