@@ -93,16 +93,6 @@ async def test_a_batch_counts_as_running_before_its_thread_starts() -> None:
         await asyncio.gather(*requests)
 
 
-async def test_what_arrives_meanwhile_makes_the_next_batch() -> None:
-    async with busy() as (batcher, engine, recorder):
-        waiting = [ask(batcher, "encode", length) for length in (8, 40, 8, 41, 9)]
-        await queued(batcher, 106)
-        engine.let_through()
-        await asyncio.gather(*waiting)
-    assert engine.batches == [[1], [8, 8, 9], [40], [41]]
-    assert [lengths for _, lengths, _ in recorder.finished] == engine.batches
-
-
 async def test_maps_go_before_whatever_waits_of_any_length_in_order() -> None:
     async with busy(max_batch_tokens=20, max_queue_tokens=102) as (batcher, engine, _):
         waiting = [ask(batcher, "attention", length) for length in (8, 20, 15, 8)]

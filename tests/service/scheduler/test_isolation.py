@@ -159,12 +159,6 @@ async def test_what_one_call_waits_for_fails_whole() -> None:
     assert len(engine.batches) == 1
 
 
-async def test_an_engine_that_is_gone_is_not_asked_again() -> None:
-    engine = Engine({0}, error=EngineUnavailable("gone"))
-    found = await outcomes(engine, each_alone(4))
-    assert (found, len(engine.batches)) == (dict.fromkeys(range(4), EngineUnavailable), 1)
-
-
 POISON = 13
 """Length of the text over which an engine fails."""
 SECRET = "the text of a user"
