@@ -65,6 +65,7 @@ class Gated(Backlog):
 async def one() -> AsyncIterator[Gated]:
     found = Gated()
     yield found
+    found.gate.release(100)
     found.close()
 
 
