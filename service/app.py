@@ -13,7 +13,7 @@ from model.artifact.manifest import Artifact
 from service.api import dialects, documentation
 from service.api.wire.route import direct_routes
 from service.engines.contract import Engine
-from service.health.readiness import Answers, Peers
+from service.health.readiness import Peers
 from service.http.admission import Admission
 from service.http.exchange import Application, ExchangeMiddleware, cors_of
 from service.models.state import ServiceState, build_state
@@ -80,10 +80,7 @@ def application(state: ServiceState) -> FastAPI:
                 releasing((state.bodies, state.replies), state.models.release_memory)
             )
             if peers:
-                answers: Answers = {
-                    "ready": state.readiness.answer,
-                    "refresh": state.refresh_metrics,
-                }
+                answers = {"ready": state.readiness.answer, "refresh": state.refresh_metrics}
                 await stack.enter_async_context(peers.answering(answers))
             yield
         state.hangs = not state.control.loader.close()

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Literal
 
 from service.engines.contract import TextTask
 from service.errors import EngineUnavailable, ServiceError
@@ -20,9 +19,8 @@ from service.health.live_verification import LiveVerification
 from service.inference.engine_pool import EnginePool
 from service.scheduler.scheduler import Scheduler
 
-Question = Literal["ready", "refresh"]
-Answers = Mapping[Question, Callable[[], Awaitable[str]]]
-"""Functions that answer a question in one line."""
+Answers = Mapping[str, Callable[[], Awaitable[str]]]
+"""Function that answers each question in one line."""
 SILENT = "it does not answer"
 
 
@@ -42,17 +40,16 @@ class Peers:
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             question = (await reader.readline()).decode().rstrip("\n")
-            for name, answer_of in answers.items():
-                if name == question:
-                    answered = " ".join((await answer_of()).splitlines())
-                    writer.write(answered.encode() + b"\n")
+            if answer_of := answers.get(question):
+                answered = " ".join((await answer_of()).splitlines())
+                writer.write(answered.encode() + b"\n")
             writer.close()
 
         self._own.unlink(missing_ok=True)  # left by a killed worker
         async with await asyncio.start_unix_server(answer, self._own):
             yield
 
-    async def ask(self, question: Question, seconds: float) -> dict[int, str]:
+    async def ask(self, question: str, seconds: float) -> dict[int, str]:
         """Return the answer of every other running worker by index; `SILENT` after a timeout."""
         line = f"{question}\n".encode()
         answers = await asyncio.gather(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.health.readiness import SILENT, Peers
+from service.health.readiness import SILENT, Answers, Peers
 
 SECONDS = 1.0
 """Seconds after which a worker counts as silent: the others answer far earlier."""
@@ -20,7 +20,7 @@ async def test_workers_ask_each_other(tmp_path: Path) -> None:
     asked: list[int] = []
     late = asyncio.Event()
 
-    def answers(index: int, answer: str) -> dict[str, object]:
+    def answers(index: int, answer: str) -> Answers:
         async def ready() -> str:
             asked.append(index)
             if index == 2:
@@ -31,14 +31,12 @@ async def test_workers_ask_each_other(tmp_path: Path) -> None:
 
     async with contextlib.AsyncExitStack() as stack:
         for index, answer in enumerate(["", "the engine failed", "never said"]):
-            await stack.enter_async_context(
-                workers[index].answering(answers(index, answer))  # type: ignore[arg-type]
-            )
+            await stack.enter_async_context(workers[index].answering(answers(index, answer)))
         assert await workers[0].ask("ready", SECONDS) == {1: "the engine failed", 2: SILENT}
         assert sorted(asked) == [1, 2]
         assert await workers[3].ask("ready", SECONDS) == {0: "", 1: "the engine failed", 2: SILENT}
         late.set()
         await asyncio.sleep(0.1)
     assert await workers[0].ask("ready", SECONDS) == {}
-    async with workers[1].answering(answers(1, "back")):  # type: ignore[arg-type]
+    async with workers[1].answering(answers(1, "back")):
         assert await workers[0].ask("ready", SECONDS) == {1: "back"}

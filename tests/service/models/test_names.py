@@ -13,7 +13,7 @@ from model.artifact.manifest import Artifact, load_artifact
 from service.app import create_app
 from service.cli import main
 from service.errors import EngineUnavailable
-from service.models.setup import aliases_of, check_content, check_names, names_of, unique_names
+from service.models.setup import aliases_of, check_content, check_names, names_of
 from service.models.start import input_limits
 from service.models.state import build_state, state_of
 from service.settings import Settings
@@ -86,15 +86,10 @@ def test_a_name_that_does_not_print_is_refused(
     check_names(Settings(model=(str(folder),), served_model_name=("a",)))
 
 
-def test_names_that_print_stay_as_they_are() -> None:
-    names = ["org/Zweites Mödell", "b"]
-    assert unique_names([(name, "fp32") for name in names]) == names
-
-
 def test_names(artifact: Artifact) -> None:
     one, other = variant(artifact, "a", 8), variant(artifact, "b", 8)
     small = variant(artifact, "a", 8, precision="int8")
-    assert names_of([one]) == ["a"]
+    assert names_of([variant(artifact, "org/Zweites Mödell", 8)]) == ["org/Zweites Mödell"]
     assert names_of([one, other]) == ["a", "b"]
     assert names_of([other, small, one]) == ["b", "a:int8", "a:fp32"]
     with pytest.raises(ValueError, match="a:fp32 is to be served 2 times"):
