@@ -19,6 +19,7 @@ def _any_id(value: Any) -> Any:
 PaddingId = Annotated[int, BeforeValidator(_any_id), Field(ge=0)]
 """Id of the padding token; null and −1 become 0, as positions do not depend on it."""
 Count = Annotated[int, Field(gt=0)]
+"""Positive number."""
 
 
 class SharedKeys(BaseModel):

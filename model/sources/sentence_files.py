@@ -129,8 +129,8 @@ def read_transformer(
     known |= {_CALLS} if tower else set()
     refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
     for key, value in (_TOWER_VALUES if tower else _TRANSFORMER_VALUES).items():
-        if content.get(key, value) != value and not any_task:
-            raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {value!r} is")
+        if not any_task:
+            read_one_of(path, content, key, (value,), value)
     limits = [content.get("max_seq_length"), _longest(path, content) if tower else None]
     for key in sorted((_LOADING_KEYS | _TOKENIZER_KEYS) & content.keys()):
         arguments = content[key] or {}
@@ -214,8 +214,7 @@ def read_dense(entry: ModuleEntry, inputs: Sequence[str | None] = _OWN_INPUT) ->
 
 def _check_input(path: Path, content: Fields, inputs: Sequence[str | None] = _OWN_INPUT) -> None:
     for key in ("module_input_name", "module_output_name"):
-        if content.get(key) not in inputs:
-            raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {inputs[-1]!r} is")
+        read_one_of(path, content, key, inputs)
 
 
 def _config(entry: ModuleEntry) -> tuple[Path, Fields]:
@@ -226,6 +225,18 @@ def _config(entry: ModuleEntry) -> tuple[Path, Fields]:
             "which holds no config.json"
         )
     return path, read_object(path)
+
+
+def read_one_of(
+    path: Path, content: Fields, key: str, values: Sequence[Any], default: Any = None
+) -> Any:
+    """Return a key's value, or the default; raise an error for a value that is not supported."""
+    value = content.get(key, default)
+    if value not in values:
+        known = [repr(own) for own in values if own is not None]
+        supported = f"{' and '.join(known)} {'is' if len(known) == 1 else 'are'}"
+        raise ConfigError(f"{path}: {key} {value!r} is not supported; {supported}")
+    return value
 
 
 def refuse_unknown(path: Path, content: Fields, known: Set[str], inside: str = "") -> None:

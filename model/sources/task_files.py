@@ -46,6 +46,7 @@ from model.sources.sentence_files import (
     MODEL_KEYS,
     Fields,
     read_dense,
+    read_one_of,
     read_prompts,
     read_transformer,
     refuse_unknown,
@@ -92,15 +93,11 @@ def sparse_pooling(folder: Path) -> dict[str, Any]:
     entry = next(m for m in listed_modules(folder) or () if m.kind == "SpladePooling")
     path = entry.folder / "config.json"
     config = read_object(path)
-    pooling = config.get("pooling_strategy", "max")
-    activation = config.get("activation_function", "relu")
-    if pooling not in ("max", "sum"):
-        raise ConfigError(f"{path}: pooling_strategy {pooling!r} is not supported; max and sum are")
-    if activation not in ("relu", "log1p_relu"):
-        raise ConfigError(
-            f"{path}: activation_function {activation!r} is not supported; relu and log1p_relu are"
-        )
-    return {"pooling": pooling, "activation": activation}
+    activations = ("relu", "log1p_relu")
+    return {
+        "pooling": read_one_of(path, config, "pooling_strategy", ("max", "sum"), "max"),
+        "activation": read_one_of(path, config, "activation_function", activations, "relu"),
+    }
 
 
 def _by_modules(folder: Path, modules: list[ModuleEntry]) -> TaskKind | None:
@@ -151,9 +148,7 @@ def read_logit_score(folder: Path) -> LogitScore | None:
         return None
     content = read_object(path := modules[1].folder / "config.json")
     refuse_unknown(path, content, {*LogitScore.model_fields, "module_input_name"})
-    if content.get("module_input_name", _INPUT) != _INPUT:
-        named = content["module_input_name"]
-        raise ConfigError(f"{path}: module_input_name {named!r} is not supported; {_INPUT!r} is")
+    read_one_of(path, content, "module_input_name", (_INPUT,), _INPUT)
     words = {key: content.get(key) for key in ("true_token_id", "false_token_id")}
     with naming(path):
         return LogitScore(**words, **_chat(transformer_folder(folder)))
@@ -335,8 +330,7 @@ def _pylate_expansion(settings: Fields) -> Any:
 
 def _stanford(folder: Path) -> Fields:
     content = read_object(path := folder / METADATA)
-    if content.get("similarity", "cosine") != "cosine":
-        raise ConfigError(f"{path}: similarity {content['similarity']} is not supported; cosine is")
+    read_one_of(path, content, "similarity", ("cosine",), "cosine")
     markers = {
         "query": f"{content.get('query_token_id') or '[unused0]'} ",
         "document": f"{content.get('doc_token_id') or '[unused1]'} ",
@@ -386,7 +380,6 @@ def _token_module(entry: ModuleEntry) -> TokenModule:
     if entry.kind != "Normalize":
         return read_dense(entry, (None, _TOKENS))
     content = read_object(path := entry.folder / "config.json")
-    reads = content.get("module_input_name")
-    if reads != _TOKENS or content.get("module_output_name", reads) not in (None, _TOKENS):
-        raise ConfigError(f"{path}: module_input_name {reads!r} is not supported; {_TOKENS!r} is")
+    read_one_of(path, content, "module_input_name", (_TOKENS,))
+    read_one_of(path, content, "module_output_name", (None, _TOKENS))
     return Normalize()

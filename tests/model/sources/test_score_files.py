@@ -130,7 +130,7 @@ def test_stanfords_form(tmp_path: Path) -> None:
         (native, "sentence_bert_config.json", {"document_length": 0}, "document_length: Input"),
         (native, "sentence_bert_config.json", {"transformer_task": "retrieval"}, "'retrieval' is"),
         (pylate, SETTINGS, {"query_pooling": 3}, "query_pooling is not supported"),
-        (stanford, "artifact.metadata", {"similarity": "l2"}, "l2 is not supported; cosine is"),
+        (stanford, "artifact.metadata", {"similarity": "l2"}, "'l2' is not supported; 'cosine' is"),
         (stanford, "artifact.metadata", {"dim": "many"}, "out_features"),
     ],
 )
