@@ -446,6 +446,11 @@ LAYERS = Refused(
     "vectors",
     {"inputs": "a"},
     [
+        ({"vector_type": "int8", "layer": 0}, 422, "give `vector_ranges` for another layer"),
+        ({"vector_type": "int8", "outputs": ["tokens"]}, 422, "add `pooled` to `outputs`"),
+        ({"vector_type": "int4"}, 422, "vector_type"),
+        ({"vector_type": "int8", "vector_ranges": [[0.0]]}, 422, "vector_ranges"),
+        ({"dimensions": 129}, 422, "dimensions 129 is more than the model's 128"),
         ({"layers": [0, 3]}, 422, "layers: 3 is not in -3 … 2"),
         (
             {"layers": [2, -1]},

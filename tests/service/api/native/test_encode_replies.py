@@ -21,16 +21,14 @@ from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import CALIBRATION, TextVectors
 from service.api.native import encode
-from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
-from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions
 from service.inference.outputs.field import TextArrays
 from service.inference.plan import Plan
 from service.inference.tokenization.text import Text
-from tests.service.harness import CONFIG, assert_problem, tokenized
+from tests.service.harness import CONFIG, tokenized
 
 pytestmark = pytest.mark.anyio
 
@@ -304,34 +302,3 @@ async def test_vectors_of_spans_have_the_type(client: httpx.AsyncClient) -> None
     np.testing.assert_array_equal(found, expected)
     tensors = load((await client.post("/encode", json=asked, headers=BINARY)).content)
     np.testing.assert_array_equal(tensors["span_vectors"], expected)
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ({"vector_type": "int8", "layer": 0}, "give `vector_ranges` for another layer"),
-        ({"vector_type": "int8", "outputs": ["tokens"]}, "add `pooled` to `outputs`"),
-        ({"vector_type": "int4"}, "vector_type"),
-        ({"vector_type": "int8", "vector_ranges": [[0.0]]}, "vector_ranges"),
-    ],
-)
-async def test_what_does_not_fit_is_refused(
-    client: httpx.AsyncClient, body: dict[str, Any], problem: str
-) -> None:
-    reply = await client.post("/encode", json={"inputs": "a"} | body)
-    assert_problem(reply, 422)
-    assert problem in reply.json()["detail"]
-
-
-def options(**body: Any) -> EncodeOptions:
-    return encode_options(EncodeRequest.model_validate({"inputs": "a", **body}), CONFIG, VECTORS)
-
-
-def test_layers_and_sizes_are_held_against_the_encoder() -> None:
-    assert [options(layer=layer).states(2) for layer in (0, 2, -1, -3)] == [(0,), (2,), (2,), (0,)]
-    for layer in (3, -4):
-        with pytest.raises(Unprocessable, match=f"layer {layer} is not in -3 … 2"):
-            options(layer=layer)
-    assert [options(dimensions=size).dimensions for size in (None, 1, 8)] == [None, 1, 8]
-    with pytest.raises(Unprocessable, match="dimensions 9 is more than the model's 8"):
-        options(dimensions=9)
