@@ -136,15 +136,14 @@ class ImageFetcher:
             async with asyncio.timeout(seconds):
                 return await self._fetch(url, client, reservation)
         except TimeoutError:
-            late = f"the host did not send the picture within {seconds:g} seconds"
-            raise Unprocessable(f"{field}: {late}") from None
+            why = f"the host did not send the picture within {seconds:g} seconds"
         except httpx.HTTPError as error:
             why = f"the host did not answer ({type(error).__name__})"
-            raise Unprocessable(f"{field}: {why}") from None
         except Refused as error:
-            raise Unprocessable(f"{field}: {error}") from None
+            why = str(error)
         finally:
             self._give_back(client)
+        raise Unprocessable(f"{field}: {why}")
 
     async def _take(self, client: str) -> None:
         """Wait until the client may have another fetch, and count it."""

@@ -83,7 +83,7 @@ class Host:
             self.requests.append(head)
             path = head.split()[1].decode()
             writer.write(REPLIES[path])
-            gone = asyncio.create_task(reader.read())
+            gone = asyncio.gather(reader.read(), return_exceptions=True)  # possibly a reset
             while path in SLOW and not gone.done():
                 writer.write(SLOW[path])
                 await asyncio.wait([gone], timeout=0.02)
