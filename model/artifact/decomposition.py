@@ -99,13 +99,15 @@ def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignat
     `heads` are name → shape of one head's parameter; the graph takes `[N, …]`.
     """
     h, n, m, p = _sizes(config)
-    states: Axes = ("keys", h)
     parts: Axes = ("queries", "parts", h)
-    shapes: dict[str, Axes] = {"states": states, "values": (m, "keys", "parts", p), "parts": parts}
     parameters = {name: (n, *shape) for name, shape in heads.items()} | layer_shapes(config)
-    rows = specs({"rows": ("queries",)}, "int64")
     return GraphSignature(
-        inputs=(*specs(shapes), *rows, *specs(parameters)), outputs=specs({"decomposed": parts})
+        inputs=(
+            *specs(states=("keys", h), values=(m, "keys", "parts", p), parts=parts),
+            *specs("int64", rows=("queries",)),
+            *specs(**parameters),
+        ),
+        outputs=specs(decomposed=parts),
     )
 
 
@@ -117,12 +119,10 @@ def decomposition_values_signature(config: EncoderConfig) -> GraphSignature:
     """
     h, _, m, p = _sizes(config)
     parts: Axes = ("queries", "parts", h)
-    outputs: dict[str, Axes] = {"values": (m, "queries", "parts", p)}
+    outputs = specs(values=(m, "queries", "parts", p))
     if config.layer.order != "post_norm":
-        outputs = {"entering": parts} | outputs
-    return GraphSignature(
-        inputs=specs({"parts": parts} | value_shapes(config)), outputs=specs(outputs)
-    )
+        outputs = specs(entering=parts) + outputs
+    return GraphSignature(inputs=specs(parts=parts, **value_shapes(config)), outputs=outputs)
 
 
 def layer_keys(config: EncoderConfig, layer: int) -> dict[str, str]:

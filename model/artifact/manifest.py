@@ -283,6 +283,8 @@ def place(
         folder.mkdir()
         build(folder)
         artifact = load_artifact(folder)
+        for name in artifact.manifest.files:
+            artifact.path(name).chmod(0o644)
         record = verify(artifact)
         write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
         artifact = load_artifact(folder)

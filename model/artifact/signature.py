@@ -90,13 +90,23 @@ def hidden_state_name(layer: int) -> str:
     return f"hidden_state.{layer}"
 
 
+def decoder_state_name(layer: int) -> str:
+    """Return the name of the decoder graph's output that holds hidden state `layer`, 0 … L_d."""
+    return f"decoder_state.{layer}"
+
+
+def cross_query_name(layer: int) -> str:
+    """Return the name of the output that holds cross-attention's query states, 0 … L_d−1."""
+    return f"cross_query.{layer}"
+
+
 def head_parameter_name(parameter: str, layer: int, kind: MapKind = "encoder") -> str:
     """Return the key of `parameter` of a layer's heads in a file of heads; axis 0 is heads."""
     return f"{parameter}.{layer}" if kind == "encoder" else f"{kind}.{parameter}.{layer}"
 
 
-def specs(axes: Mapping[str, Axes], dtype: Dtype = "float32") -> tuple[TensorSpec, ...]:
-    """Return tensors of one type, given name → axes."""
+def specs(dtype: Dtype = "float32", /, **axes: Axes) -> tuple[TensorSpec, ...]:
+    """Return tensors of one type, given the axes of each name."""
     return tuple(TensorSpec(name=name, dtype=dtype, axes=own) for name, own in axes.items())
 
 
@@ -108,20 +118,18 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
     `pixels` `[B, S, F]`, to hidden states `[B, S, H]`.
     """
     tokens: Axes = ("tokens",)
-    grid = ("batch", "sequence")
-    axes: dict[str, Axes] = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
-    axes |= {"padded_index": grid, "packed_index": tokens}
+    grid: Axes = ("batch", "sequence")
+    ids = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
+    ids |= {"padded_index": grid, "packed_index": tokens}
     if dtype == "float16":
-        tokens = grid
-        axes = dict.fromkeys(GRID_INPUTS, grid)
-    floats: dict[str, Axes] = {}
-    if config.pixel_features:
-        floats["pixels"] = (*tokens, config.pixel_features)
-    floats["head_mask"] = ("batch", config.num_hidden_layers, config.num_attention_heads)
+        tokens, ids = grid, dict.fromkeys(GRID_INPUTS, grid)
+    features = config.pixel_features
+    pixels = specs(pixels=(*tokens, features)) if features else ()
+    mask = specs(head_mask=("batch", config.num_hidden_layers, config.num_attention_heads))
     states = map(hidden_state_name, range(config.num_hidden_layers + 1))
     return GraphSignature(
-        inputs=(*specs(axes, "int64"), *specs(floats)),
-        outputs=specs(dict.fromkeys(states, (*tokens, config.hidden_size)), dtype),
+        inputs=(*specs("int64", **ids), *pixels, *mask),
+        outputs=specs(dtype, **dict.fromkeys(states, (*tokens, config.hidden_size))),
     )
 
 
@@ -146,33 +154,23 @@ def vectors_signature(config: EncoderConfig) -> GraphSignature:
         cu_seqlens        [B + 1], first token of each text, and T
         pooled_rows       [n], the first token of a text; the last one if it is pooled
     """
-    layout, tokens = config.attention, ("tokens",)
+    layout, tokens, features = config.attention, ("tokens",), config.pixel_features
+    vectors: Axes = ("vectors", config.hidden_size)
     has_rows = config.embeddings.positions != "none" or config.type_vocab_size > 0
     has_window = any(window is not None for window in layout.windows)
     by_distance = has_window or layout.alibi or layout.bias_buckets is not None
-    optional: dict[str, tuple[bool, Dtype, Axes]] = {
-        "token_type_ids": (config.adapters is not None, "int32", tokens),
-        "embedding_rows": (has_rows, "int32", tokens),
-        "position_ids": (bool(layout.rotary_bases), "int64", tokens),
-        "pixels": (bool(config.pixel_features), "float32", (*tokens, config.pixel_features)),
-        "columns": (by_distance, "int32", ("sequence",)),
-    }
-    ranges: dict[str, Axes] = {
-        "token_offset": ("batch", "sequence"),
-        "cu_seqlens": ("batch+1",),
-        "pooled_rows": ("vectors",),
-    }
     return GraphSignature(
         inputs=(
-            TensorSpec(name="input_ids", dtype="int32", axes=tokens),
-            *(
-                TensorSpec(name=name, dtype=dtype, axes=axes)
-                for name, (present, dtype, axes) in optional.items()
-                if present
-            ),
-            *specs(ranges, "int32"),
+            *specs("int32", input_ids=tokens),
+            *(specs("int32", token_type_ids=tokens) if config.adapters else ()),
+            *(specs("int32", embedding_rows=tokens) if has_rows else ()),
+            *(specs("int64", position_ids=tokens) if layout.rotary_bases else ()),
+            *(specs(pixels=(*tokens, features)) if features else ()),
+            *(specs("int32", columns=("sequence",)) if by_distance else ()),
+            *specs("int32", token_offset=("batch", "sequence"), cu_seqlens=("batch+1",)),
+            *specs("int32", pooled_rows=("vectors",)),
         ),
-        outputs=specs(dict.fromkeys(("vectors", "unit_vectors"), ("vectors", config.hidden_size))),
+        outputs=specs(vectors=vectors, unit_vectors=vectors),
     )
 
 
@@ -190,8 +188,8 @@ def attention_signature(config: EncoderConfig, shapes: Shapes) -> GraphSignature
         name: ("batch", axis, config.hidden_size) for name, axis in STATES.items()
     }
     return GraphSignature(
-        inputs=specs(states | _of_heads(shapes)),
-        outputs=specs({"attention": ("batch", "heads", "queries", "keys")}),
+        inputs=specs(**states, **_of_heads(shapes)),
+        outputs=specs(attention=("batch", "heads", "queries", "keys")),
     )
 
 
@@ -200,10 +198,9 @@ def value_norms_signature(config: EncoderConfig, shapes: Shapes) -> GraphSignatu
 
     It maps key states `[S, H]` and n heads' parameters to `value_products` `[S, n, n]`.
     """
-    states: dict[str, Axes] = {"key_states": ("keys", config.hidden_size)}
     return GraphSignature(
-        inputs=specs(states | _of_heads(shapes)),
-        outputs=specs({"value_products": ("keys", "heads", "heads")}),
+        inputs=specs(key_states=("keys", config.hidden_size), **_of_heads(shapes)),
+        outputs=specs(value_products=("keys", "heads", "heads")),
     )
 
 
@@ -212,13 +209,14 @@ def head_scores_signature(config: EncoderConfig, shapes: Shapes) -> GraphSignatu
 
     It maps states `[S, H]` and n heads' parameters to queries, keys and scores `[n, S, S]`.
     """
-    states: dict[str, Axes] = {"states": ("keys", config.hidden_size)}
-    outputs: dict[str, Axes] = {
-        "queries": ("heads", "keys", shapes["query_weight"][0]),
-        "keys": ("heads", "keys", shapes["key_weight"][0]),
-        "scores": ("heads", "keys", "keys"),
-    }
-    return GraphSignature(inputs=specs(states | _of_heads(shapes)), outputs=specs(outputs))
+    return GraphSignature(
+        inputs=specs(states=("keys", config.hidden_size), **_of_heads(shapes)),
+        outputs=specs(
+            queries=("heads", "keys", shapes["query_weight"][0]),
+            keys=("heads", "keys", shapes["key_weight"][0]),
+            scores=("heads", "keys", "keys"),
+        ),
+    )
 
 
 def device_attention_signature(
@@ -229,23 +227,21 @@ def device_attention_signature(
     It maps a hidden state, which may have more tokens, its rows of the queries and of the keys, and
     n heads' parameters to `attention` `[1, n, T, S]`.
     """
-    rows: dict[str, Axes] = {
-        name: (axis,) for name, axis in zip(ROWS, STATES.values(), strict=True)
-    }
-    parameters = (
-        TensorSpec(name=name, dtype="float32" if name in IN_FLOAT32 else dtype, axes=axes)
+    rows: dict[str, Axes] = dict(zip(ROWS, ((axis,) for axis in STATES.values()), strict=True))
+    parameters = [
+        specs("float32" if name in IN_FLOAT32 else dtype, **{name: axes})
         for name, axes in _of_heads(shapes).items()
-    )
+    ]
     return GraphSignature(
-        inputs=(device_state(config, dtype), *specs(rows, "int64"), *parameters),
-        outputs=specs({"attention": (1, "heads", "queries", "keys")}),
+        inputs=(*_device_state(config, dtype), *specs("int64", **rows), *sum(parameters, ())),
+        outputs=specs(attention=(1, "heads", "queries", "keys")),
     )
 
 
-def device_state(config: EncoderConfig, dtype: Float) -> TensorSpec:
+def _device_state(config: EncoderConfig, dtype: Float) -> tuple[TensorSpec, ...]:
     """Return the hidden state that graphs for a device read."""
     tokens = ("batch", "sequence") if dtype == "float16" else ("tokens",)
-    return TensorSpec(name="hidden_state", dtype=dtype, axes=(*tokens, config.hidden_size))
+    return specs(dtype, hidden_state=(*tokens, config.hidden_size))
 
 
 def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignature:
@@ -254,13 +250,12 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
     It maps a hidden state `[T, H]`, in float16 `[B, S, H]`, and n sets of its rows to `vectors`
     `[n, H]`.
     """
-    names = ("first_row", "row_count", "columns", "maximum", "first_weight", "unit_features")
-    sets: dict[str, Axes] = {
-        name: ("columns" if name == "columns" else "vectors",) for name in names
-    }
+    each: Axes = ("vectors",)
+    rows = specs("int64", first_row=each, row_count=each, columns=("columns",))
+    modes = specs("int64", maximum=each, first_weight=each, unit_features=each)
     return GraphSignature(
-        inputs=(device_state(config, dtype), *specs(sets, "int64")),
-        outputs=specs({"vectors": ("vectors", config.hidden_size)}),
+        inputs=(*_device_state(config, dtype), *rows, *modes),
+        outputs=specs(vectors=("vectors", config.hidden_size)),
     )
 
 
@@ -270,21 +265,10 @@ def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:
     It maps rows `[n, H]`, or `[n, 2H]`, to `scores`: `[n, C]`, or `[1, V]` if the rows are of one
     text.
     """
-    count = 1 if task.kind == "sparse" else "vectors"
     return GraphSignature(
-        inputs=specs({"rows": ("vectors", task.input_size(config.hidden_size))}),
-        outputs=specs({"scores": (count, task.outputs)}),
+        inputs=specs(rows=("vectors", task.input_size(config.hidden_size))),
+        outputs=specs(scores=(1 if task.kind == "sparse" else "vectors", task.outputs)),
     )
-
-
-def decoder_state_name(layer: int) -> str:
-    """Return the name of the decoder graph's output that holds hidden state `layer`, 0 … L_d."""
-    return f"decoder_state.{layer}"
-
-
-def cross_query_name(layer: int) -> str:
-    """Return the name of the output that holds cross-attention's query states, 0 … L_d−1."""
-    return f"cross_query.{layer}"
 
 
 def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> GraphSignature:
@@ -293,25 +277,22 @@ def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> Graph
     It maps a packed target, the positions of its source's tokens and `encoded` `[S_all, H]` to
     states `[T_all, H]`: `decoder_state.0 … L_d` and `cross_query.0 … L_d−1`.
     """
-    config = decoder.layers
-    ids: dict[str, Axes] = {
-        "input_ids": ("target_tokens",),
-        "position_ids": ("target_tokens",),
-        "padded_index": ("batch", "target_sequence"),
-        "packed_index": ("target_tokens",),
-        "source_padded_index": ("batch", "sequence"),
-    }
-    of_heads = ("batch", config.num_hidden_layers, config.num_attention_heads)
-    floats: dict[str, Axes] = {
-        "encoded": ("tokens", config.hidden_size),
-        "head_mask": of_heads,
-        "cross_head_mask": of_heads,
-    }
+    config, tokens = decoder.layers, ("target_tokens",)
+    ids = specs(
+        "int64",
+        input_ids=tokens,
+        position_ids=tokens,
+        padded_index=("batch", "target_sequence"),
+        packed_index=tokens,
+        source_padded_index=("batch", "sequence"),
+    )
+    heads: Axes = ("batch", config.num_hidden_layers, config.num_attention_heads)
+    encoded: Axes = ("tokens", config.hidden_size)
     layers = range(config.num_hidden_layers)
     outputs = [*map(decoder_state_name, (*layers, len(layers))), *map(cross_query_name, layers)]
     return GraphSignature(
-        inputs=(*specs(ids, "int64"), *specs(floats)),
-        outputs=specs(dict.fromkeys(outputs, ("target_tokens", config.hidden_size)), dtype),
+        inputs=(*ids, *specs(encoded=encoded, head_mask=heads, cross_head_mask=heads)),
+        outputs=specs(dtype, **dict.fromkeys(outputs, (*tokens, config.hidden_size))),
     )
 
 
@@ -320,9 +301,11 @@ def logprobs_signature(decoder: DecoderConfig) -> GraphSignature:
 
     It maps rows `[n, H]` of the last decoder state and `labels` `[n]` to `logprobs` `[n]`.
     """
-    rows = specs({"rows": ("vectors", decoder.layers.hidden_size)})
-    labels = specs({"labels": ("vectors",)}, "int64")
-    return GraphSignature(inputs=(*rows, *labels), outputs=specs({"logprobs": ("vectors",)}))
+    rows = specs(rows=("vectors", decoder.layers.hidden_size))
+    return GraphSignature(
+        inputs=(*rows, *specs("int64", labels=("vectors",))),
+        outputs=specs(logprobs=("vectors",)),
+    )
 
 
 def decoder_signatures(

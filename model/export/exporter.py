@@ -33,6 +33,7 @@ from model.artifact.manifest import (
     TASK_WEIGHTS,
     TOKENIZER,
     VECTOR_MODULES,
+    VISION,
     WEIGHTS,
     Artifact,
     Manifest,
@@ -61,7 +62,7 @@ from model.export.loading import load_modules, read_source
 from model.export.module_tensors import module_tensors, pooling_tensors
 from model.export.quantization import quantize
 from model.export.samples import Sample, Samples, pack_samples
-from model.export.serving import add_vision, read_dual, records_of
+from model.export.serving import read_dual, record_vision, records_of
 from model.export.shared_tensors import save_tensors
 from model.export.tensors import calibration_vectors, torch_targets
 from model.export.to_onnx import save_graph
@@ -164,12 +165,12 @@ def export(
         def build(folder: Path) -> None:
             _build(first, folder, model, precision, progress)
             if dual is not None:
-                add_vision(
-                    folder,
-                    dual,
+                vision = place(
+                    folder / VISION,
                     lambda own: _build(parts["vision"], own, model, precision, progress),
                     lambda artifact: _verify(artifact, device, progress),
                 )
+                record_vision(folder, dual, vision)
 
         return place(out, build, lambda artifact: _verify(artifact, device, progress))
 
@@ -255,8 +256,6 @@ def _build(
         _save_task(head, config, folder, progress)
     if decoder is not None:
         save_decoder(decoder, _dtype(precision), folder, progress)
-    for file in manifest.file_names:
-        (folder / file).chmod(0o644)
     files = records_of(folder, manifest.file_names)
     changed = {"files": files, "weights_sha256": files[WEIGHTS].sha256}
     write_manifest(folder, manifest.model_copy(update=changed))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model.artifact.sentence import PairTemplate, SentenceConfig
 from model.checkpoint import load_checkpoint, read_tensors
-from model.config.encoder import EncoderConfig
+from model.config.encoder import EncoderConfig, patches_of
 from model.decoder.decoder import load_decoder
 from model.errors import CheckpointError, ConfigError
 from model.export.module_tensors import module_tensors
@@ -282,7 +282,7 @@ class Source:
     def samples(self) -> Samples:
         """Inputs of the encoder for its export."""
         if self.images is not None:
-            return PictureSamples(self.config, self.images)
+            return PictureSamples(patches_of(self.config), self.images)
         assert self.tokenizer is not None  # noqa: S101  # for texts
         return TextSamples(self.tokenizer, self.config, self.sentence)
 

@@ -7,7 +7,7 @@ dead leaves model: Lee, Mumford and Huang 2001, https://doi.org/10.1023/A:101110
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -70,53 +70,6 @@ CALIBRATION, SIMILARITY = 32, 16
 _DISCS = 300
 _COLOURFULNESS = 0.12
 """Standard deviation of a disc's colour around its grey."""
-
-
-class PictureScenes:
-    """Seeded pictures of an encoder, as pixels `[S, F]` of its tokens."""
-
-    def __init__(self, patches: PatchLayout, processing: ImageProcessing) -> None:
-        self._patches, self._processing = patches, processing
-        self._shape = patches.rows * patches.size, patches.columns * patches.size, patches.channels
-        self.input_ids = patches.token_ids
-
-    def calibration(self, count: int = CALIBRATION) -> Iterator[Floats]:
-        """Yield scenes."""
-        for seed in range(count):
-            yield self._tokens(scene(self._shape, seed))
-
-    def similarity(self) -> Iterator[Floats]:
-        """Yield each scene, its mirror image in less light, and a blend with another scene."""
-        for seed in range(CALIBRATION, CALIBRATION + SIMILARITY):
-            own, other = scene(self._shape, seed), scene(self._shape, seed + SIMILARITY)
-            for picture in (own, 0.7 * own[:, ::-1], 0.6 * own + 0.4 * other):
-                yield self._tokens(picture)
-
-    def unusual(self) -> Iterator[Floats]:
-        """Yield black, white, a bright pixel, a chessboard of pixels, and an upturned scene."""
-        black = np.zeros(self._shape, np.float32)
-        bright, board = black.copy(), black.copy()
-        bright[self._shape[0] // 2, self._shape[1] // 2] = 1
-        board[::2, ::2] = board[1::2, 1::2] = 1
-        for picture in (black, black + 1, bright, board, scene(self._shape, 0)[::-1]):
-            yield self._tokens(picture)
-
-    def noise(self, generator: np.random.Generator) -> Floats:
-        """Return normally distributed pixel values."""
-        values = generator.standard_normal(self._shape, np.float32)
-        return self._rows(values.transpose(2, 0, 1))
-
-    def _tokens(self, picture: Floats) -> Floats:
-        """Return the pixels of a picture `[h, w, C]` with values 0 … 1."""
-        processing = self._processing
-        values = picture * (255 * (processing.rescale_factor or 1))
-        if processing.mean is not None and processing.std is not None:
-            values = (values - np.array(processing.mean)) / np.array(processing.std)
-        return self._rows(values.transpose(2, 0, 1).astype(np.float32))
-
-    def _rows(self, values: Floats) -> Floats:
-        special = np.zeros((len(self._patches.special_tokens), self._patches.features), np.float32)
-        return np.concatenate((special, patch_rows(values, self._patches.size)))
 
 
 def scene(shape: tuple[int, int, int], seed: int) -> Floats:
@@ -251,40 +204,63 @@ class TextSamples(Samples):
 
 
 class PictureSamples(Samples):
-    """Pictures, and parts of pictures: a part is the first tokens of a picture."""
+    """Seeded pictures, and parts of pictures: a part is the first tokens of a picture."""
 
-    def __init__(self, config: EncoderConfig, processing: ImageProcessing) -> None:
-        """Take the config of an encoder of pictures, and the processing of its pictures."""
-        self._scenes = PictureScenes(patches_of(config), processing)
+    def __init__(self, patches: PatchLayout, processing: ImageProcessing) -> None:
+        """Take the patches of an encoder, and the processing of its pictures."""
+        self._patches, self._processing = patches, processing
+        self._shape = patches.rows * patches.size, patches.columns * patches.size, patches.channels
 
     def golden(self) -> Iterator[Sample]:
         """Yield parts of two scenes and of random pixels."""
-        for pixels in (*self._scenes.calibration(2), self._scenes.noise(np.random.default_rng(0))):
-            yield self._part(pixels, GOLDEN_TOKENS)
+        yield from (self._part(scene(self._shape, seed), GOLDEN_TOKENS) for seed in range(2))
+        yield self.random(GOLDEN_TOKENS, np.random.default_rng(0))
 
     def calibration(self, *, long: bool = True) -> Iterator[Batch]:  # noqa: ARG002 - all are long
         """Yield scenes."""
-        return self._batches(self._scenes.calibration())
+        return self._batches(scene(self._shape, seed) for seed in range(CALIBRATION))
 
     def similarity(self) -> Iterator[Batch]:
-        """Yield other scenes, each with pictures that resemble it."""
-        return self._batches(self._scenes.similarity())
+        """Yield other scenes, each with its mirror image in less light and a blend with a third."""
+        numbers = range(CALIBRATION, CALIBRATION + SIMILARITY)
+        pairs = ((scene(self._shape, n), scene(self._shape, n + SIMILARITY)) for n in numbers)
+        return self._batches(
+            picture
+            for own, other in pairs
+            for picture in (own, 0.7 * own[:, ::-1], 0.6 * own + 0.4 * other)
+        )
 
     def unusual(self, longest: int) -> list[Sample]:
-        """Return pictures of one colour, and of the finest patterns."""
-        most = min(longest, UNUSUAL_TOKENS)
-        return [self._part(pixels, most) for pixels in self._scenes.unusual()]
+        """Return black, white, a bright pixel, a chessboard of pixels, and an upturned scene."""
+        black = np.zeros(self._shape, np.float32)
+        bright, board = black.copy(), black.copy()
+        bright[self._shape[0] // 2, self._shape[1] // 2] = 1
+        board[::2, ::2] = board[1::2, 1::2] = 1
+        pictures = (black, black + 1, bright, board, scene(self._shape, 0)[::-1])
+        return [self._part(picture, min(longest, UNUSUAL_TOKENS)) for picture in pictures]
 
     def random(self, length: int, generator: np.random.Generator) -> Sample:
-        """Return the first tokens of a picture of random pixels."""
-        return self._part(self._scenes.noise(generator), length)
+        """Return the first tokens of a picture of normally distributed pixel values."""
+        values = generator.standard_normal(self._shape, np.float32)
+        return self._sample(values, length)
 
-    def _part(self, pixels: Floats, length: int) -> Sample:
-        ids = self._scenes.input_ids[:length]
-        return Sample(ids, [0] * len(ids), pixels[:length])
+    def _part(self, picture: Floats, length: int | None = None) -> Sample:
+        """Return the first tokens of a picture `[h, w, C]` with values 0 … 1."""
+        processing = self._processing
+        values = picture * (255 * (processing.rescale_factor or 1))
+        if processing.mean is not None and processing.std is not None:
+            values = (values - np.array(processing.mean)) / np.array(processing.std)
+        return self._sample(values.astype(np.float32), length)
 
-    def _batches(self, pictures: Iterator[Floats]) -> Iterator[Batch]:
-        samples = [self._part(pixels, len(pixels)) for pixels in pictures]
+    def _sample(self, values: Floats, length: int | None) -> Sample:
+        patches = self._patches
+        special = np.zeros((len(patches.special_tokens), patches.features), np.float32)
+        rows = patch_rows(values.transpose(2, 0, 1), patches.size)
+        ids = patches.token_ids[:length]
+        return Sample(ids, [0] * len(ids), np.concatenate((special, rows))[:length])
+
+    def _batches(self, pictures: Iterable[Floats]) -> Iterator[Batch]:
+        samples = [self._part(picture) for picture in pictures]
         for start in range(0, len(samples), _BATCH):
             yield pack_samples(samples[start : start + _BATCH])
 
@@ -293,6 +269,6 @@ def samples_of(artifact: Artifact) -> Samples:
     """Return the inputs for an artifact's encoder."""
     manifest = artifact.manifest
     if manifest.images is not None:
-        return PictureSamples(manifest.config, manifest.images)
+        return PictureSamples(patches_of(manifest.config), manifest.images)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     return TextSamples(tokenizer, manifest.config, manifest.sentence)

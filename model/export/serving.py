@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -32,15 +32,11 @@ from model.artifact.manifest import (
     write_manifest,
 )
 from model.artifact.mapped import mapped_tensors, read_header
-from model.artifact.verification import VerificationRecord
 from model.checkpoint import read_tensors
 from model.config.files import read_object
 from model.errors import ArtifactError, CheckpointError
 from model.export.shared_tensors import external
 from model.sources.files import transformer_folder, weight_files
-
-_PYTORCH_ALONE = {*FLOAT_WEIGHTS}
-"""Files whose references to other files are not read by a service."""
 
 
 def records_of(folder: Path, names: Sequence[str]) -> dict[str, FileRecord]:
@@ -56,26 +52,26 @@ def records_of(folder: Path, names: Sequence[str]) -> dict[str, FileRecord]:
 def served_tensors(folder: Path, names: Sequence[str]) -> dict[str, set[str]]:
     """Return the keys of the float weights that a graph or a head names, by file."""
     keys: dict[str, set[str]] = {name: set() for name in FLOAT_WEIGHTS if name in names}
-    at = {
-        (name, entry.offset): key
-        for name in keys
-        for key, entry in read_header(folder / name).own.items()
-    }
-    for name in DATA_OF.keys() & {*names} - _PYTORCH_ALONE:
-        for file, key in _named(folder / name, at):
+    at = _keys_at(folder, keys)
+    for name in DATA_OF.keys() & {*names} - {*FLOAT_WEIGHTS}:  # those only PyTorch reads
+        if name in GRAPHS.values():
+            places = [(stored.location, stored.offset) for stored in external(folder / name)]
+            named = [(place[0], at[place]) for place in places if place in at]
+        else:
+            shared = read_header(folder / name).shared.values()
+            named = [(reference.file, reference.key) for reference in shared]
+        for file, key in named:
             keys[file].add(key)
     return keys
 
 
-def _named(path: Path, at: dict[tuple[str, int], str]) -> Iterator[tuple[str, str]]:
-    """Yield file and key of each tensor of float weights that a file names."""
-    if path.name not in GRAPHS.values():
-        for reference in read_header(path).shared.values():
-            yield reference.file, reference.key
-        return
-    for stored in external(path):
-        if (stored.location, stored.offset) in at:
-            yield stored.location, at[stored.location, stored.offset]
+def _keys_at(folder: Path, names: Iterable[str]) -> dict[tuple[str, int], str]:
+    """Return the keys of the tensors of some files by file and position."""
+    return {
+        (name, entry.offset): key
+        for name in names
+        for key, entry in read_header(folder / name).own.items()
+    }
 
 
 def serving_copy(whole: Artifact, out: Path) -> Artifact:
@@ -104,34 +100,26 @@ def serving_copy(whole: Artifact, out: Path) -> Artifact:
 
 
 def _build(whole: Artifact, folder: Path) -> None:
-    manifest = whole.manifest
-    names = manifest.file_names
+    manifest, names = whole.manifest, whole.manifest.file_names
     served = served_tensors(whole.folder, names)
-    for name, keys in served.items():
-        tensors = mapped_tensors(whole.path(name))
-        with writing(folder / name):
-            save_file({key: tensors[key] for key in sorted(keys)}, folder / name)
-    for name in names:
-        if name in served:
-            continue
-        with writing(folder / name):
-            if name in GRAPHS.values() and name in DATA_OF:
-                _move_tensors(whole.path(name), folder / name, served)
+    for name in sorted(names, key=lambda name: name not in served):  # graphs refer to these
+        source, target = whole.path(name), folder / name
+        with writing(target):
+            if name in served:
+                tensors = mapped_tensors(source)
+                save_file({key: tensors[key] for key in sorted(served[name])}, target)
+            elif name in GRAPHS.values() and name in DATA_OF:
+                _move_tensors(source, target, served)
             else:
-                shutil.copyfile(whole.path(name), folder / name)
-    for name in names:
-        (folder / name).chmod(0o644)
+                shutil.copyfile(source, target)
     changed = {"files": records_of(folder, names), "serving_only": True}
     write_manifest(folder, manifest.model_copy(update=changed))
 
 
 def _move_tensors(source: Path, target: Path, served: dict[str, set[str]]) -> None:
     """Write a graph with references to the new positions of its tensors in the files beside it."""
-    before = {name: read_header(source.with_name(name)).own for name in served}
+    key_at = _keys_at(source.parent, served)
     after = {name: read_header(target.with_name(name)).own for name in served}
-    key_at = {
-        (name, entry.offset): key for name, own in before.items() for key, entry in own.items()
-    }
     model = onnx.load(source, load_external_data=False)
     for tensor in model.graph.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
@@ -166,16 +154,6 @@ def read_dual(checkpoint: Path) -> DualConfig:
     return DualConfig(
         kind=kind, logit_scale=scale, logit_bias=found.get(_BIAS, 0.0), vision_sha256=""
     )
-
-
-def add_vision(
-    folder: Path,
-    dual: DualConfig,
-    build: Callable[[Path], None],
-    verify: Callable[[Artifact], VerificationRecord],
-) -> None:
-    """Build and verify the vision tower inside a text tower's folder, and record it there."""
-    record_vision(folder, dual, place(folder / VISION, build, verify))
 
 
 def record_vision(folder: Path, dual: DualConfig, vision: Artifact) -> None:

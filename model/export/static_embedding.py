@@ -134,8 +134,6 @@ def _build(table: NDArray[np.float32], described: Path, folder: Path, model: str
         save_file({ROWS: table}, path)
     with writing(path := folder / VECTOR_MODULES):
         save_file(_module_tensors(described, sentence), path)
-    for name in STATIC_FILES:
-        (folder / name).chmod(0o644)
     files = {name: record_file(folder / name) for name in STATIC_FILES}
     manifest = Manifest(
         format=FORMAT,
@@ -171,7 +169,10 @@ def _module_tensors(described: Path, sentence: SentenceConfig) -> dict[str, NDAr
 def _describe(
     checkpoint: Path, first: ModuleEntry, others: list[ModuleEntry], folder: Path
 ) -> None:
-    """Write the descriptions of a Transformer with mean pooling and the checkpoint's modules."""
+    """Write the descriptions of a Transformer with mean pooling and the checkpoint's modules.
+
+    Its tokenizer adds no special tokens, pads nothing and truncates nothing.
+    """
     listed = read_json(checkpoint / MODULES)[1:]
     folder.mkdir()
     for module in others:
@@ -184,7 +185,8 @@ def _describe(
     ]
     contents: Mapping[str, Any] = {
         MODULES: modules,
-        _TOKENIZER: _without_special_tokens(first.folder / _TOKENIZER),
+        _TOKENIZER: read_object(first.folder / _TOKENIZER)
+        | {"post_processor": None, "padding": None, "truncation": None},
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
         f"{_POOLING}/config.json": {"pooling_mode": "mean"},
         _SETTINGS: read_object(checkpoint / _SETTINGS),
@@ -192,8 +194,3 @@ def _describe(
     (folder / _POOLING).mkdir()
     for name, content in contents.items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
-
-
-def _without_special_tokens(path: Path) -> dict[str, Any]:
-    """Return a tokenizer that adds no special tokens, pads nothing and cuts nothing."""
-    return read_object(path) | {"post_processor": None, "padding": None, "truncation": None}

@@ -61,13 +61,11 @@ def _put_known_sizes(node: fx.Node) -> None:
 
     def known(other: fx.Node) -> fx.node.Argument:
         value = other.meta.get("val")
-        return int(value) if isinstance(value, torch.SymInt) and _is_number(value) else other
+        if isinstance(value, torch.SymInt) and value.node.expr.is_number:
+            return int(value)
+        return other
 
     node.args = fx.node.map_arg(node.args, known)
-
-
-def _is_number(size: torch.SymInt) -> bool:
-    return bool(size.node.expr.is_number)
 
 
 def _cast(node: fx.Node) -> None:

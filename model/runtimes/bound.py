@@ -96,12 +96,7 @@ def cuda_register(cuda_version: str) -> Register:
     library = ctypes.CDLL(f"libcudart.so.{cuda_version.partition('.')[0]}")
     register = library.cudaHostRegister
     register.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
-
-    def registered(address: int, size: int) -> int:
-        error: int = register(address, size, 0)
-        return error
-
-    return registered
+    return lambda address, size: register(address, size, 0)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def selected_kernels(compute: Callable[[], object]) -> tuple[str, ...]:
     """
     with _one_at_a_time, tempfile.TemporaryFile() as file:
         try:
-            with _reported(), _standard_output_to(file):
+            with _reported_to(file):
                 compute()
         finally:
             file.seek(0)
@@ -119,22 +119,11 @@ def selected_kernels(compute: Callable[[], object]) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    before = os.environ.get(_VARIABLE)
-    os.environ[_VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[_VARIABLE]
-        if before is not None:
-            os.environ[_VARIABLE] = before
-
-
-@contextlib.contextmanager
-def _standard_output_to(file: IO[bytes]) -> Iterator[None]:
-    """Redirect the process's standard output, including the output of libraries in C++."""
+def _reported_to(file: IO[bytes]) -> Iterator[None]:
+    """Redirect standard output, also of libraries in C++, while new sessions report kernels."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    before, kept = os.environ.get(_VARIABLE), os.dup(1)
+    os.environ[_VARIABLE] = "1"
     try:
         os.dup2(file.fileno(), 1)
         yield
@@ -142,3 +131,6 @@ def _standard_output_to(file: IO[bytes]) -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
+        del os.environ[_VARIABLE]
+        if before is not None:
+            os.environ[_VARIABLE] = before

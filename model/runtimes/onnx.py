@@ -185,7 +185,7 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
             "device cuda: this onnxruntime package is for CPUs only, onnxruntime-gpu is needed: "
             "pip uninstall onnxruntime, then pip install onnxruntime-gpu"
         )
-    if _version(onnxruntime.__version__) < CUDA_LEAST_VERSION:
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < CUDA_LEAST_VERSION:
         least = ".".join(map(str, CUDA_LEAST_VERSION))
         raise ProviderError(
             f"device cuda: onnxruntime-gpu {onnxruntime.__version__} sums variances in half "
@@ -225,10 +225,6 @@ def _check_cudnn() -> None:
             f"device cuda: cuDNN 9 is needed to pool hidden states: {missing}; "
             'pip install "onnxruntime-gpu[cuda,cudnn]"'
         )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")[:2]))
 
 
 def _session(

@@ -26,7 +26,6 @@ from model.artifact.golden import GoldenText, golden_inputs, read_golden, save_g
 from model.artifact.manifest import GOLDEN, TOKENIZER, Artifact
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
-from model.errors import ArtifactError
 from model.numerics.comparison import TargetTensors
 from model.tokenization.vocabulary import read_tokenizer
 from tests.model.decomposition.test_encoder import MODELS
@@ -109,12 +108,6 @@ def test_texts_are_read_in_the_order_in_which_they_were_saved(
         both = [vars(each) | (vars(each.target) if each.target else {}) for each in (found, text)]
         for name in both[1].keys() - {"target"}:
             np.testing.assert_array_equal(both[0][name], both[1][name], strict=True)
-
-
-def test_a_file_that_cannot_be_read_is_named(artifact: Artifact, tmp_path: Path) -> None:
-    (tmp_path / GOLDEN).write_bytes(b"not safetensors")
-    with pytest.raises(ArtifactError, match=GOLDEN):
-        read_golden(dataclasses.replace(artifact, folder=tmp_path))
 
 
 CHARACTERS = [chr(0x4E00 + i) for i in range(100)]

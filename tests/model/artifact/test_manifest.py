@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from model.artifact.manifest import FILES, Artifact, load_artifact, record_file, write_manifest
+from model.artifact.manifest import (
+    FILES,
+    Artifact,
+    load_artifact,
+    record_file,
+    share_files,
+    write_manifest,
+)
 from model.artifact.verification import Verdict
 from model.errors import ArtifactError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind
@@ -339,3 +349,59 @@ def test_shapes() -> None:
     token = TaskConfig(kind="token_classification", outputs=3, pooling="none")
     sparse = TaskConfig(kind="sparse", outputs=60, pooling="max")
     assert (token.shape(7), sparse.shape(7)) == ((7, 3), (60,))
+
+
+def artifact_at(folder: Path, **contents: bytes) -> Any:
+    """Return an artifact that only has files."""
+    folder.mkdir()
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    records = {name: record_file(folder / name) for name in contents}
+    listed = {name: record.model_dump() for name, record in records.items()}
+    (folder / "manifest.json").write_text(json.dumps({"files": listed}))
+    manifest = SimpleNamespace(files=records)
+    return SimpleNamespace(manifest=manifest, folder=folder, path=folder.joinpath)
+
+
+def no_links(*_: object) -> None:
+    raise OSError(errno.EXDEV, "another file system")
+
+
+def test_large_files_of_the_same_content_are_shared_under_any_name(tmp_path: Path) -> None:
+    first = artifact_at(tmp_path / "first", weights=b"w" * 2**20, small=b"s", other=b"o" * 2**20)
+    second = artifact_at(tmp_path / "second", data=b"w" * 2**20, small=b"s", own=b"p" * 2**20)
+    (tmp_path / "no artifact").mkdir()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "manifest.json").write_text("[]")
+    share_files(second, sorted(each for each in tmp_path.iterdir() if each != second.folder))
+    assert second.path("data").samefile(first.path("weights"))
+    assert second.path("data").read_bytes() == b"w" * 2**20
+    assert not second.path("small").samefile(first.path("small"))
+    assert second.path("own").stat().st_nlink == 1
+    assert sorted(path.name for path in second.folder.iterdir()) == [
+        *("data", "manifest.json", "own", "small")
+    ]
+
+
+def test_a_damaged_file_is_not_shared(tmp_path: Path) -> None:
+    first = artifact_at(tmp_path / "first", weights=b"w" * 2**20)
+    first.path("weights").write_bytes(b"v" * 2**20)
+    link = artifact_at(tmp_path / "link", weights=b"w" * 2**20)
+    link.path("weights").rename(tmp_path / "outside")
+    link.path("weights").symlink_to(tmp_path / "outside")
+    second = artifact_at(tmp_path / "second", weights=b"w" * 2**20)
+    share_files(second, [first.folder, link.folder])
+    assert second.path("weights").read_bytes() == b"w" * 2**20
+    assert second.path("weights").stat().st_nlink == 1
+
+
+def test_a_file_system_without_links_keeps_its_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = artifact_at(tmp_path / "first", weights=b"w" * 2**20)
+    second = artifact_at(tmp_path / "second", weights=b"w" * 2**20)
+    monkeypatch.setattr(os, "link", no_links)
+    share_files(second, [first.folder])
+    assert second.path("weights").read_bytes() == b"w" * 2**20
+    assert not second.path("weights").samefile(first.path("weights"))
+    assert len([*second.folder.iterdir()]) == 2

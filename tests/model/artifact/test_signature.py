@@ -16,15 +16,12 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import (
     DECODER_KINDS,
     OF_DECODER,
-    Float,
     GraphSignature,
     TensorSpec,
     attention_signature,
     decoder_signatures,
     device_attention_signature,
-    device_pooling_signature,
     encoder_signature,
-    head_parameter_name,
     task_signature,
 )
 from model.artifact.vectors import CALIBRATION, TextVectors
@@ -77,14 +74,6 @@ def check_inputs(config: EncoderConfig, batch: Batch, mask: Floats) -> None:
     assert [spec.name for spec in specs] == [*named, "head_mask"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_encoder_answers_with_every_hidden_state(dtype: Float) -> None:
-    outputs = encoder_signature(CONFIG, dtype).outputs
-    tokens = {"float32": ("tokens",), "float16": ("batch", "sequence")}[dtype]
-    assert axes_of(outputs) == {f"hidden_state.{layer}": (*tokens, H) for layer in range(L + 1)}
-    assert {spec.dtype for spec in outputs} == {dtype}
-
-
 def test_the_attention_graph_takes_the_parameters_of_some_heads() -> None:
     signature = attention_signature(CONFIG, PARAMETERS)
     assert list(axes_of(signature.inputs).items()) == [
@@ -96,40 +85,6 @@ def test_the_attention_graph_takes_the_parameters_of_some_heads() -> None:
     ]
     assert axes_of(signature.outputs) == {"attention": ("batch", "heads", "queries", "keys")}
     assert {spec.dtype for spec in (*signature.inputs, *signature.outputs)} == {"float32"}
-
-
-def test_on_a_device_it_takes_rows_of_a_hidden_state() -> None:
-    signature = device_attention_signature(CONFIG, PARAMETERS, "float16")
-    assert [(spec.name, spec.axes, spec.dtype) for spec in signature.inputs] == [
-        ("hidden_state", ("batch", "sequence", H), "float16"),
-        ("query_rows", ("queries",), "int64"),
-        ("key_rows", ("keys",), "int64"),
-        ("query_weight", ("heads", 4, H), "float16"),
-        ("key_bias", ("heads", 4), "float16"),
-        ("scale", ("heads",), "float16"),
-    ]
-    (weights,) = signature.outputs
-    assert (weights.axes, weights.dtype) == ((1, "heads", "queries", "keys"), "float32")
-
-
-def test_a_device_pools_sets_of_rows() -> None:
-    signature = device_pooling_signature(CONFIG, "float16")
-    assert list(axes_of(signature.inputs).items()) == [
-        ("hidden_state", ("batch", "sequence", H)),
-        ("first_row", ("vectors",)),
-        ("row_count", ("vectors",)),
-        ("columns", ("columns",)),
-        ("maximum", ("vectors",)),
-        ("first_weight", ("vectors",)),
-        ("unit_features", ("vectors",)),
-    ]
-    assert [spec.dtype for spec in signature.inputs] == ["float16", *["int64"] * 6]
-    assert axes_of(signature.outputs) == {"vectors": ("vectors", H)}
-    assert signature.outputs[0].dtype == "float32"
-
-
-def test_a_heads_parameter_is_named_by_its_layer() -> None:
-    assert head_parameter_name("score.weight", 11) == "score.weight.11"
 
 
 def test_a_signature_is_read_as_it_was_written() -> None:

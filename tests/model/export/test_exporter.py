@@ -20,7 +20,7 @@ from model.artifact.manifest import TOKENIZER, Artifact, load_artifact
 from model.checkpoint import load_checkpoint, load_weights
 from model.config.encoder import patches_of
 from model.config.precision import Precision
-from model.errors import ArtifactError, CheckpointError, ConfigError
+from model.errors import CheckpointError, ConfigError
 from model.export.exporter import check_precision, export
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import HeadMaps, capability
@@ -133,20 +133,6 @@ def test_a_short_name_is_found_where_names_stand_and_not_in_numbers(
     header = b'{"__metadata__": {"host": "build_vm"}}'
     file = len(header).to_bytes(8, "little") + header + b"\x00\xff"
     assert says(text_of("heads.safetensors", file), "vm")
-
-
-@pytest.mark.parametrize("taken", ["folder", "file"])
-def test_a_place_that_is_taken_is_left_alone(
-    tiny_checkpoint: Path, tmp_path: Path, taken: str
-) -> None:
-    out = tmp_path / "out"
-    file = out / "mine" if taken == "folder" else out
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("mine")
-    with pytest.raises(ArtifactError, match="exists and is not an empty folder"):
-        export(tiny_checkpoint, out, "tiny")
-    assert file.read_text() == "mine"
-    assert list(tmp_path.rglob("*")) == sorted({out, file})
 
 
 def test_a_checkpoint_that_is_not_usable_leaves_nothing_behind(

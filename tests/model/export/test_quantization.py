@@ -24,7 +24,7 @@ from model.checkpoint import load_checkpoint
 from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
 from model.export.calibration import TEXTS, calibration_batches
-from model.export.quantization import Int8Linear, Range, median_errors, observe, quantize
+from model.export.quantization import Int8Linear, median_errors, observe, quantize
 from model.export.tensors import reference_tensors, with_rounding
 from model.export.verify import verify
 from model.numerics.batch import Batch, pack
@@ -112,15 +112,6 @@ def test_ranges_are_those_that_transformers_sees(encoder: Encoder, tiny_checkpoi
         np.testing.assert_allclose(found[name].low, x.min(axis=0), atol=1e-5)
         np.testing.assert_allclose(found[name].high, x.max(axis=0), atol=1e-5)
     assert not any(m._forward_pre_hooks for m in encoder.modules())
-
-
-def test_a_range_takes_in_the_extremes_of_each_feature() -> None:
-    x = np.random.default_rng(0).standard_normal((3, 7, 4)).astype(np.float32)
-    found = Range(torch.tensor(x[0, 0]), torch.tensor(x[0, 0]))
-    for part in x:
-        found.widen(torch.tensor(part)[None])
-    assert found.low.tolist() == x.min(axis=(0, 1)).tolist()
-    assert found.high.tolist() == x.max(axis=(0, 1)).tolist()
 
 
 def test_every_map_of_the_layers_is_replaced_in_a_copy(

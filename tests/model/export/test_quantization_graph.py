@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from model.export.graphs import export_encoder
 from model.export.quantization import Int8Linear, quantize
 from model.export.to_onnx import to_onnx
 from model.numerics.batch import Batch
-from model.packing import PackedBatch
 from tests.model.export.test_quantization import CALIBRATION, MAPS, int8_maps, run, transformers_of
 from tests.model.runtimes.test_onnx import batch_of
 
@@ -156,18 +154,3 @@ def test_the_artifacts_graph_holds_8_bit_weights(tiny_int8: Artifact) -> None:
     quantizing = [node for node in graph.node if node.op_type == "QuantizeLinear"]
     assert {node.domain for node in graph.node} == {""}
     assert len(quantizing) >= 2 * 4
-
-
-def test_an_encoder_with_dead_features_is_computed(encoder: Encoder) -> None:
-    dead = copy.deepcopy(encoder)
-    with torch.no_grad():
-        for parameter in dead.embeddings.layer_norm.parameters():
-            parameter[3] = 0
-        for parameter in dead.layers[0].attention.value.parameters():
-            parameter.zero_()
-    batch = batch_of([5, 2], seed=9)
-    graph = export_encoder(quantize(dead, CALIBRATION).encoder, three_axes=True)
-    (found,) = session_of(graph).run(["hidden_state.2"], feed_of(batch))
-    with torch.inference_mode():
-        expected = dead(PackedBatch.of(batch)).hidden_states[-1]
-    assert torch.cosine_similarity(torch.tensor(found), expected).min() > 0.98

@@ -32,7 +32,6 @@ from model.export.exporter import save_tokenizers
 from model.export.module_tensors import module_tensors
 from model.export.samples import (
     PictureSamples,
-    PictureScenes,
     TextSamples,
     fill_up,
     pack_samples,
@@ -83,10 +82,8 @@ def test_pictures_are_packed_with_their_pixels(picture_artifact: Artifact) -> No
 def test_unusual_pictures_fit_into_memory_together(picture_artifact: Artifact) -> None:
     config = picture_artifact.manifest.config
     patches = patches_of(config).model_copy(update={"rows": 30, "columns": 40})
-    embeddings = config.embeddings.model_copy(update={"patches": patches})
-    large = config.model_copy(update={"embeddings": embeddings})
     assert picture_artifact.manifest.images is not None
-    samples = PictureSamples(large, picture_artifact.manifest.images)
+    samples = PictureSamples(patches, picture_artifact.manifest.images)
     assert {len(sample.input_ids) for sample in samples.unusual(682)} == {256}
     assert {len(sample.input_ids) for sample in samples.unusual(40)} == {40}
 
@@ -129,10 +126,11 @@ def test_power_falls_with_frequency_as_in_photographs() -> None:
 
 
 def test_pixels_are_normalised_and_cut_row_by_row() -> None:
-    scenes = PictureScenes(LAYOUT, PROCESSING)
-    black, white, *_ = scenes.unusual()
+    found = PictureSamples(LAYOUT, PROCESSING).unusual(99)
+    black, white = (sample.pixels for sample in found[:2])
+    assert black is not None
     assert black.shape == (8, 3 * 8 * 8)
-    assert scenes.input_ids == [1, 2, 0, 0, 0, 0, 0, 0]
+    assert found[0].input_ids == [1, 2, 0, 0, 0, 0, 0, 0]
     assert not black[:2].any()
     expected = np.repeat([-1, -2, -3], 64)  # (0 − mean) / std of each channel
     np.testing.assert_allclose(black[2:], np.broadcast_to(expected, (6, 192)), rtol=1e-6)
@@ -140,7 +138,8 @@ def test_pixels_are_normalised_and_cut_row_by_row() -> None:
 
 
 def test_pictures_of_a_group_resemble_each_other() -> None:
-    pictures = [pixels.ravel() for pixels in PictureScenes(LAYOUT, PROCESSING).similarity()]
+    batches = PictureSamples(LAYOUT, PROCESSING).similarity()
+    pictures = np.concatenate([batch.pixels.reshape(-1, 8 * 192) for batch in batches])
     correlations = np.corrcoef(pictures)
     blends = correlations[range(0, 48, 3), range(2, 48, 3)]
     assert blends.mean() > np.median(correlations) + 0.2

@@ -13,15 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model.artifact.manifest import Artifact, Manifest, load_artifact, record_file, write_manifest
-from model.artifact.vectors import TextVectors
 from model.errors import CheckpointError
 from model.export.samples import Sample
-from model.export.tensors import runtime_tensors, torch_tensors
 from model.export.verify import Verification, report, verify
-from model.numerics.batch import pack
 from model.numerics.comparison import Difference, Key
-from model.runtimes.pytorch import load_modules
-from model.runtimes.registry import load_runtime
 
 HIDDEN = {Key("hidden", layer) for layer in range(3)}
 MAPS = {Key("attention", layer, head) for layer in range(2) for head in range(3)}
@@ -269,15 +264,3 @@ def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:
     lines = report(verified(artifact_copy)).splitlines()
     assert "the graph's outputs are" in lines[0]
     assert lines[-1] == "FAILED: 0 inputs, ONNX against PyTorch, fp32 on CPUExecutionProvider"
-
-
-def test_each_text_has_the_same_tensors_on_both_sides(tiny_artifact: Artifact) -> None:
-    batch, vectors = pack([([5, 6, 7], [0, 0, 0]), ([8, 9], [0, 0])]), TextVectors.of(tiny_artifact)
-    references = torch_tensors(load_modules(tiny_artifact).encoder, batch, vectors)
-    candidates = runtime_tensors(load_runtime(tiny_artifact), batch, vectors)
-    assert len(references) == len(candidates) == 2
-    for expected, found, tokens in zip(references, candidates, (3, 2), strict=True):
-        assert expected.keys() == found.keys()
-        for key, tensor in expected.items():
-            assert key.kind == "pooled" or tensor.shape[0] == tokens
-            np.testing.assert_allclose(found[key], tensor, atol=1e-4)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +24,8 @@ from model.runtimes.contract import Resources
 from model.runtimes.device_vectors import TOKENS, DeviceVectors, dummy_lengths, graph_sizes
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime, session_of
-from tests.model.checkpoints import write_checkpoint
 from tests.model.runtimes.test_onnx import batch_of
 from tests.model.runtimes.test_onnx_device import Session
-from tests.model.runtimes.test_packed_vectors import EVEN
 
 pytestmark = pytest.mark.slow
 LONGEST = 40
@@ -64,12 +60,6 @@ class Capturing:
         self.runs.append(number)
         self.threads.add(threading.get_ident())
         self._real.run_with_iobinding(binding)
-
-
-@pytest.fixture(scope="module")
-def half(exported: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    folder = write_checkpoint(tmp_path_factory.mktemp("even"), num_hidden_layers=2, **EVEN)
-    return exported(folder, "even", "fp16")
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +175,7 @@ def test_dummy_texts_fill_a_batch_up_to_a_graphs_sizes() -> None:
         assert max(lengths + added) <= sizes.columns
 
 
+@pytest.mark.usefixtures("as_on_cuda")
 def test_a_model_is_loaded_with_graphs_in_a_session_of_their_own(
     half: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,13 +189,8 @@ def test_a_model_is_loaded_with_graphs_in_a_session_of_their_own(
             return captured[0]
         return Session(half, names[path.name])
 
-    monkeypatch.setattr(onnx_runtime, "_page_locked", lambda: None)
-    monkeypatch.setattr(onnx_runtime, "_check_cudnn", lambda: None)
     monkeypatch.setattr(onnx_runtime, "_session", session)
-    monkeypatch.setattr(onnx_runtime, "choose", lambda *_: "cuda")
     monkeypatch.setattr(onnx_runtime, "_graph_options", lambda number: number)
-    upload = functools.partial(lambda upload, array, *_: upload(array), Tensor.ortvalue_from_numpy)
-    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_numpy", upload)
     runtime = load_runtime(half, Resources("cuda", cuda_graphs=True))
     assert isinstance(runtime, BoundRuntime)
     assert runtime.vectors

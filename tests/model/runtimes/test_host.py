@@ -18,6 +18,7 @@ from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import Decoder, HeadOutputs, HeadScoring, capability
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.host import LONE_TOKENS, Calls, HostRuntime
+from model.runtimes.host_graphs import HeadParameters
 from model.runtimes.registry import load_runtime
 from tests.model.checkpoints import TINY
 
@@ -198,3 +199,19 @@ def test_products_of_a_decoders_heads(
             wanted = np.einsum("sgh,sfh->sgf", added, added)
             found = decoder.value_products_of(kind, states, layer, heads)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("heads", [[0, 1, 2], [1], [2, 0], range(3), (1, 2)], ids=str)
+def test_rows_of_a_projection_belong_to_consecutive_heads(
+    tiny_artifact: Artifact, tiny_checkpoint: Path, layer: int, heads: list[int]
+) -> None:
+    stored = load_file(tiny_checkpoint / "model.safetensors")
+    names = [f"{role}_{kind}" for role in ("query", "key") for kind in ("weight", "bias")]
+    fed = HeadParameters(tiny_artifact).feed(names, layer, heads)
+    assert list(fed) == names
+    for role in ("query", "key"):
+        prefix = f"encoder.layer.{layer}.attention.self.{role}"
+        for kind, shape in (("weight", (N, P, H)), ("bias", (N, P))):
+            expected = stored[f"{prefix}.{kind}"].reshape(shape)[list(heads)]
+            np.testing.assert_array_equal(fed[f"{role}_{kind}"], expected, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 from collections import Counter
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import helper
@@ -39,12 +37,11 @@ from tests.model.export.test_verify import edit_graph, failed_keys, verified
 from tests.model.families.parity import texts_of
 from tests.model.jina_v3 import TASKS, Reference, write_published
 from tests.model.packed_vectors import assert_packed_vectors_equal, packed_vectors
+from tests.model.runtimes.conftest import EVEN
 from tests.model.runtimes.test_onnx import batch_of
 from tests.model.runtimes.test_onnx_device import Session
 
 pytestmark = pytest.mark.slow
-EVEN = {"hidden_size": 24, "num_attention_heads": 3}
-"""Sizes of a tiny encoder that has a graph of vectors."""
 LENGTHS = [5, 64, 1, 512, 33]
 LAYER = {
     "MatMul": 5,
@@ -145,16 +142,6 @@ def runtime(half: Artifact) -> BoundRuntime:
     return runtime
 
 
-@pytest.fixture(scope="module")
-def half(exported: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """Return a tiny model in fp16 whose hidden size is a multiple of 8."""
-    from tests.model.checkpoints import write_checkpoint
-
-    folder = tmp_path_factory.mktemp("even")
-    write_checkpoint(folder, num_hidden_layers=2, **EVEN)
-    return exported(folder, "even", "fp16")
-
-
 @pytest.fixture
 def counted(runtime: BoundRuntime, monkeypatch: pytest.MonkeyPatch) -> Counted:
     return Counted(runtime, monkeypatch)
@@ -237,22 +224,13 @@ class Reporting(Session):
         super().run_with_iobinding(binding)
 
 
+@pytest.mark.usefixtures("as_on_cuda")
 def test_a_gpu_reports_its_attention_kernels(
     half: Artifact, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = {file: name for name, file in GRAPHS.items()}
-    monkeypatch.setattr(onnx_runtime, "choose", lambda *_: "cuda")
-    monkeypatch.setattr(onnx_runtime, "_page_locked", lambda: None)
-    monkeypatch.setattr(onnx_runtime, "_check_cudnn", lambda: None)
     monkeypatch.setattr(
         onnx_runtime, "_session", lambda path, *_: Reporting(half, names[path.name])
-    )
-    monkeypatch.setattr(
-        onnxruntime.OrtValue,
-        "ortvalue_from_numpy",
-        functools.partial(
-            lambda upload, array, *_: upload(array), onnxruntime.OrtValue.ortvalue_from_numpy
-        ),
     )
     runtime = onnx_runtime.load(half, Resources("cuda"))
     assert isinstance(runtime, BoundRuntime)
