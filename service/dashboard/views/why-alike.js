@@ -21,6 +21,7 @@ import {
   TOP_WORDS,
   waitOf,
 } from '../ui/explanation-tables.js';
+import { covered, isLong, plainLosses } from '../ui/long-texts.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
 import { textNotes } from '../ui/text-notes.js';
@@ -52,8 +53,6 @@ const METHODS = {
 };
 const NAMES = /** @type {MethodName[]} */ (Object.keys(METHODS));
 const TEXTS = ['Text', 'Other text'];
-/** Number of tokens of both texts from which on sentences come first, and words of the strongest. */
-const LONG = 300;
 
 /** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const whyView = {
@@ -152,18 +151,6 @@ export const whyView = {
   },
 };
 
-/** Whether sentences are left out before words. @param {Reply} reply */
-const isLong = ({ texts: [a, b] }) => a.tokens.length + b.tokens.length > LONG;
-
-/** Return losses for JSON, with null where none was computed. @param {Shares|null} shares */
-const plainLosses = (shares) =>
-  shares?.spans?.map((spans, side) =>
-    spans.map(({ start, end }, i) => {
-      const loss = shares.worth[side][i];
-      return { start, end, loss: Number.isNaN(loss) ? null : loss };
-    }),
-  ) ?? null;
-
 /** Return what a part has answered, or null. @param {Parts} parts @param {string} name */
 function doneOf(parts, name) {
   const answer = parts[name]?.answer;
@@ -235,7 +222,7 @@ function byMethod(store, reply, parts) {
   )}</div>
     <p class="says">${METHODS[method].says}</p>
     ${shownShares(state, reply, parts, method) ? nothing : html`<p>${waitOf(reply, parts, waits)}</p>`}
-    ${waits === 'sentences' ? covered(reply, parts) : nothing}
+    ${waits === 'sentences' ? covered(reply, doneOf(parts, 'sentences'), doneOf(parts, 'strongest'), waitOf(reply, parts, 'strongest')) : nothing}
     ${[0, 1].map((side) => marked(state, reply, parts, method, side))}
     <div class="why-body">${figures ? html`<three-maps class="why-map" .data=${figures}></three-maps>` : nothing}
       <div class="comparison">
@@ -299,40 +286,6 @@ function marked(state, reply, parts, method, side) {
     }) => html`<li class=${value < 0 ? 'less' : ''} .style=${share(Math.abs(value || 0) / most)}>${bdi(label)}
       <span class="number">${Number.isNaN(value) ? '–' : fixed(value, 3)}</span></li>`,
   )}</ul>`;
-}
-
-/** Say how much of long texts was left out, and name the words that were. @param {Reply} reply @param {Parts} parts */
-function covered(reply, parts) {
-  const [sentences, words] = [doneOf(parts, 'sentences'), doneOf(parts, 'strongest')];
-  if (!sentences) return nothing;
-  const count = (/** @type {Shares} */ { worth }) => {
-    const all = worth.flatMap((side) => [...side]);
-    return `${all.filter((loss) => !Number.isNaN(loss)).length} of ${all.length}`;
-  };
-  const strongestWords = (/** @type {number} */ side) => {
-    const points = Array.from(reply.texts[side].texts[0]);
-    const losses = [...words.worth[side]].map((loss, i) => ({ loss, ...words.spans[side][i] }));
-    const known = losses.filter(({ loss }) => !Number.isNaN(loss));
-    return known
-      .sort((one, other) => Math.abs(other.loss) - Math.abs(one.loss))
-      .map(
-        ({
-          loss,
-          start,
-          end,
-        }) => html`<li class=${loss < 0 ? 'less' : ''} .style=${share(Math.abs(loss) / Math.max(Math.abs(known[0].loss), 1e-9))}>${bdi(points.slice(start, end).join(''))}
-        <span class="number">${fixed(loss, 3)}</span></li>`,
-      );
-  };
-  return html`<p>Left out one at a time: ${count(sentences)} sentences${words ? `, and ${count(words)} words, those that promise most` : ''}.</p>
-    ${
-      words
-        ? [0, 1].map(
-            (side) =>
-              html`<h3>${TEXTS[side]}: words</h3><ul class="marked" aria-label=${`${TEXTS[side]}, strongest words`}>${strongestWords(side)}</ul>`,
-          )
-        : html`<p>${waitOf(reply, parts, 'strongest')}</p>`
-    }<h3>Sentences</h3>`;
 }
 
 /** Return the label of a token of a text. @param {Reply} reply */
