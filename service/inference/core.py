@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,7 +124,7 @@ class Inference:
             caller.correct_estimate(sum(text.size for text in texts))
         for text in texts if self.tower else ():
             text.tower = self.tower
-        lengths = [text.size for text in texts]
+        lengths = [*map(attrgetter("size"), texts)]
         lacking = len(texts) if self.reader.expects_prompt and options.unprompted else 0
         warnings = Warnings.of(texts, lacking)
         self.engines.observer.tokenized(lengths, warnings.counts())
@@ -223,14 +224,14 @@ class Inference:
             )
         else:
             texts = prepared.texts
-            tasks = [plan.task(text) for text in texts]
+            tasks = [*map(plan.task, texts)]
             if plan.unwindowed:  # which may add tokens
                 own_tokens = sum(len(text.input_ids) for text in texts)
                 prepared.timings.tokens += sum(task.tokens for task in tasks) - own_tokens
             reduce = plan.reductions(texts)
             results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
             prepared.timings.add(results)
-            arrays = [result.value for result in results]
+            arrays = [*map(attrgetter("value"), results)]
         if windowed or plan.projects:
             await asyncio.to_thread(plan.complete, arrays)
         if plan.quantization is FLOAT32:

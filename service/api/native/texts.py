@@ -237,13 +237,10 @@ def targets_of(texts: Sequence[Text]) -> list[Text]:
 
 def usage(texts: Sequence[Text]) -> dict[str, int]:
     """Return the number of inputs of a request, and of tokens of texts and targets."""
-    return {"inputs": len(texts), "tokens": _tokens(texts)}
-
-
-def _tokens(texts: Sequence[Text]) -> int:
-    """Return the number of tokens of texts and their targets, which all have or none has."""
-    own = sum(map(_SIZE, texts))
-    return own + sum(map(_SIZE, targets_of(texts))) if texts[0].target else own
+    tokens = sum(map(_SIZE, texts))
+    if texts[0].target:  # which all texts have then
+        tokens += sum(map(_SIZE, targets_of(texts)))
+    return {"inputs": len(texts), "tokens": tokens}
 
 
 def text_fields(text: Text) -> dict[str, object]:
@@ -284,7 +281,7 @@ def reply_pieces(
 def text_bytes(texts: Sequence[Text]) -> int:
     """Return the predicted bytes of all texts' fields (`text_fields`) in a reply."""
     count = 2 * len(texts) if texts[0].target else len(texts)
-    return TOKEN_BYTES * _tokens(texts) + TEXT_BYTES * count
+    return TOKEN_BYTES * usage(texts)["tokens"] + TEXT_BYTES * count
 
 
 def text_tensors(texts: Sequence[Text]) -> dict[str, Array]:

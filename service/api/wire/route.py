@@ -347,8 +347,8 @@ def reserve(
         Overloaded: other requests leave too few bytes.
 
     """
-    if advice is not None:
-        check_size(exchange, size, advice)
+    if advice is not None and size > exchange.service.settings.max_response_bytes:
+        check_size(exchange, size, advice)  # raises
     exchange.reservation.grow(size if held is None else held, bounded=True)
     exchange.predicted_bytes = size
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from service.errors import Unprocessable
 from service.inference.tokenization.backlog import SLICE_CHARACTERS, WEIGHT, Backlog
@@ -94,7 +94,7 @@ class RequestTokenizer:
 
     def at_once(self, inputs: Sequence[Input], options: Options, caller: Call) -> list[Text]:
         """Tokenise a request's inputs whose demand is nothing; otherwise as `tokenize`."""
-        given = cast(Sequence[TextInput], inputs)  # `demand` rejects pictures
+        given: Any = inputs  # `demand` rejects pictures
         texts = self.tokenizer.tokenize(given, options)
         if caller.reservation:
             tokens = sum(map(attrgetter("size"), texts))
@@ -131,7 +131,7 @@ class RequestTokenizer:
             return texts if kind is Text else [text.in_arrays() for text in texts]
 
         read = self._read_sizes(inputs, sizes, options)
-        given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
+        given: Any = inputs  # `_sizes` rejects pictures
         texts = await self._backlog.run(caller, given, read, tokenize, _working_bytes(read))
         if sizes[0] and not texts[0].truncated:
             rate = texts[0].size / sizes[0]

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from pathlib import Path
-from typing import cast
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -207,13 +207,15 @@ class TextTokenizer:
             options, prompt = replace(options, max_tokens=most), NO_PROMPT
         else:
             prompt = self._prompt(options.prompt_name, options.task)
-        longest = self._longest(inputs, options, first)
         kinds = {*map(type, inputs)}
+        given: Any = inputs
+        sizes = map(len if kinds == {str} else size_of, given)
+        if (longest := max(sizes, default=0)) > self.limits.max_characters:
+            self._check_sizes(inputs, options, first)
         if TokenIds in kinds or (self._sentence.pair_templates and tuple in kinds):
             numbered = enumerate(inputs, first)
             texts = [self._alone(index, given, options, prompt) for index, given in numbered]
         else:
-            given = cast(Sequence[TextOrPair], inputs)
             texts = self._read(given, longest, options, first, prompt)
         if self._segments and tuple in kinds:
             for index, text in enumerate(texts, first):
@@ -371,7 +373,7 @@ class TextTokenizer:
                 return self._as_given(name, given, options)
             special = bool(prompt.text)
             text = self.decode(name, given, skip_special_tokens=special)
-            self._longest([text], replace(options, truncate=False, windows=False), index)
+            self._check_sizes([text], replace(options, truncate=False, windows=False), index)
             again, ids = source.ids(encode(source.whole, text, special_tokens=False)), [*given.ids]
             if again not in (ids, [token for token in ids if token not in source.special_ids]):
                 raise Unprocessable(
@@ -456,18 +458,15 @@ class TextTokenizer:
             return shortened(text, limit, options.direction)
         return _within(limit, text, name)
 
-    def _longest(self, inputs: Sequence[TextInput], options: Options, first: int) -> int:
-        """Return the number of characters of the longest input; raise if one is too long."""
-        most, sizes = self.limits.max_characters, sizes_of(inputs)
-        if (longest := max(sizes, default=0)) <= most:
-            return longest
-        for index, (given, count) in enumerate(zip(inputs, sizes, strict=True), first):
+    def _check_sizes(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
+        """Raise if an input has too many characters."""
+        most = self.limits.max_characters
+        for index, (given, count) in enumerate(zip(inputs, sizes_of(inputs), strict=True), first):
             any_length = options.truncate or (options.windows and isinstance(given, str))
             if count > most and (isinstance(given, TokenIds) or not any_length):
                 name = options.name(index)
                 hint = "" if isinstance(given, TokenIds) else " (`truncate` cuts it)"
                 raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
-        return longest
 
 
 def _within(limit: int, text: Text, name: str) -> Text:
