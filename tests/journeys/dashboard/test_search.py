@@ -90,7 +90,9 @@ def test_a_file_is_ranked_and_explained(visitor: Visitor, api: httpx.Client, fil
     best_text, offsets = TEXTS[order[0]], explained[0]["offsets"]
     place = [best_text[start:end] for start, end in offsets].index("orders")
     results(page)[0].get_by_role("button", name="orders,").hover()
-    expected = f"orders  {explained[0]['shares'][place]:+.4f}"
+    # the word is isolated from the direction of the number
+    expected = f"\N{FIRST STRONG ISOLATE}orders\N{POP DIRECTIONAL ISOLATE}"
+    expected += f"  {explained[0]['shares'][place]:+.4f}"
     expect(results(page)[0].locator(".readout")).to_have_text(expected)
 
     gains = [int(ROWS[index][3]) for index in order]

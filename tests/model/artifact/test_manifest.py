@@ -326,8 +326,8 @@ def test_modules_decide_where_there_are_some(
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"pooling_strategy": "mean"}, "pooling_strategy 'mean' is not supported; max and sum"),
-        ({"activation_function": "gelu"}, "activation_function 'gelu' is not supported; relu"),
+        ({"pooling_strategy": "mean"}, "'mean' is not supported; 'max' and 'sum' are"),
+        ({"activation_function": "gelu"}, "'gelu' is not supported; 'relu' and 'log1p_relu' are"),
     ],
 )
 def test_sparse_pooling_that_is_not_known_is_refused(
