@@ -91,7 +91,7 @@ def test_a_file_is_ranked_and_explained(visitor: Visitor, api: httpx.Client, fil
     place = [best_text[start:end] for start, end in offsets].index("orders")
     results(page)[0].get_by_role("button", name="orders,").hover()
     # the word is isolated from the direction of the number
-    expected = f"\N{FIRST STRONG ISOLATE}orders\N{POP DIRECTIONAL ISOLATE}"
+    expected = "\N{FIRST STRONG ISOLATE}orders\N{POP DIRECTIONAL ISOLATE}"
     expected += f"  {explained[0]['shares'][place]:+.4f}"
     expect(results(page)[0].locator(".readout")).to_have_text(expected)
 
