@@ -94,7 +94,7 @@ class Timings:
     @classmethod
     def beside(cls, parts: Sequence[Timings]) -> Timings:
         """Return the timings of parts that ran at the same time, with the longest of each step."""
-        return cls._of(parts, max)
+        return parts[0] if len(parts) == 1 else cls._of(parts, max)
 
     @classmethod
     def _of(cls, parts: Sequence[Timings], step: Callable[[list[float]], float]) -> Timings:

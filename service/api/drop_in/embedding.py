@@ -77,14 +77,19 @@ class PreparedEmbedding:
 
     def nbytes(self, number: float) -> int:
         """Return the predicted bytes of all vectors, by the bytes of a float."""
-        pairs = zip(self.plans, self.texts, strict=True)
-        return sum(plan.nbytes(own.texts, number) for plan, own in pairs)
+        size = 0
+        for plan, own in zip(self.plans, self.texts, strict=True):
+            size += plan.nbytes(own.texts, number)
+        return size
 
     @property
     def count(self) -> int:
         """Number of items in the reply: spans of the only text, or inputs."""
-        texts = [text for own in self.texts for text in own.texts]
-        return sum(len(text.spans.ranges) if text.spans else 1 for text in texts)
+        count = 0
+        for own in self.texts:
+            for text in own.texts:
+                count += len(text.spans.ranges) if text.spans else 1
+        return count
 
     @property
     def timings(self) -> Timings:
@@ -137,10 +142,14 @@ async def prepare_embedding(
     """Tokenise the inputs of a request, at least one, or prepare its pictures."""
     given = await loaded([*inputs], exchange)
     towers, texts, plans = exchange.model.shares(given), list[PreparedTexts](), list[Plan]()
-    towers.sort(key=lambda share: share[0].inference.tower == "vision")
+    several = len(towers) > 1
+    if several:
+        towers.sort(key=lambda share: share[0].inference.tower == "vision")
     for tower, indices in towers:
-        inference, own = tower.inference, [given[index] for index in indices]
-        options = replace(reading, places=indices) if len(towers) > 1 else reading
+        inference, own, options = tower.inference, given, reading
+        if several:
+            own = [given[index] for index in indices]
+            options = replace(reading, places=indices)
         if isinstance(own[0], Picture):
             options = of_pictures(options)
         plans.append(_plan(inference, wanted, options))
