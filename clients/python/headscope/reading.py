@@ -40,11 +40,6 @@ BOUNDS = {
     "target_logprobs": "target_cu_seqlens",
 }
 """Tensors with several rows for each text → tensors with the bounds of these rows."""
-ONE_EACH = (
-    *("pooled", "windows", "truncated"),
-    *("pooled_shift", "target_logprob_shift", "target_truncated"),
-)
-"""Tensors with a row for each text."""
 
 
 def build(kind: Any, value: Any) -> Any:
@@ -140,12 +135,12 @@ def divided(tensors: Tensors, count: int) -> list[Tensors]:
             bounds = itertools.pairwise(tensors[BOUNDS[name]].tolist())
             before = (slice(None),) * axis
             rows = [tensor[(*before, slice(start, end))] for start, end in bounds]
-        elif name in ONE_EACH:
-            rows = list(np.moveaxis(tensor, axis, 0))
         elif name == "vector_ranges":
             rows = [tensor] * count
-        else:
+        elif name.endswith("cu_seqlens"):
             continue
+        else:  # a row for each text
+            rows = list(np.moveaxis(tensor, axis, 0))
         for own, row in zip(parts, rows, strict=True):
             own[name] = row
     return parts
