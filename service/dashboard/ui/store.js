@@ -270,7 +270,7 @@ export class Store {
   #correct(reading) {
     const { layer, head } = this.state;
     const place = reading.place({ layer, head });
-    if (same(place, { layer, head })) return false;
+    if (!reading.layers || same(place, { layer, head })) return false;
     this.corrected = `The address names layer ${layer} head ${head}. This model has layers 0 to ${reading.layers - 1}, and heads 0 to ${reading.heads - 1} in each: layer ${place.layer} head ${place.head} is shown.`;
     this.address.go(place, { replace: true });
     return true;
