@@ -65,10 +65,11 @@ def measured_batches(
 def measured_cost(
     engine: Engine, tasks_of: TasksOf, measured: Sequence[tuple[int, float]], longest: int
 ) -> BatchCost:
-    """Measure a batch of one short text, and one with padding, of as many tokens as the second.
+    """Return the cost in seconds by the batches measured, and one more, with padding.
 
-    Return the cost in seconds; the default if `measured` has no second batch of several texts, or
-    one that takes longer than `MOST_SECONDS`.
+    The first of `measured` is one short text; the one with padding has as many tokens as the
+    second. The cost is the default if there is no second batch of several texts, or one that takes
+    longer than `MOST_SECONDS`.
     """
     length = min(longest, BATCHES[1][1])
     tokens, unpadded = measured[1] if len(measured) > 1 else (0, math.inf)
@@ -76,10 +77,9 @@ def measured_cost(
     if unpadded > MOST_SECONDS[-1] or texts < 2 or length < 2:
         return BatchCost()
     mixed = [length] + [length // 2] * (2 * texts - 2)
-    batches = [tasks_of([min(length, BATCHES[0][0])]), tasks_of(mixed)]
+    tasks, (_, fixed) = tasks_of(mixed), measured[0]
     with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
-        rounds = [[_slowest(engine, tasks, threads) for tasks in batches] for _ in range(ROUNDS)]
-    fixed, padded = (min(seconds) for seconds in zip(*rounds, strict=True))
+        padded = min(_slowest(engine, tasks, threads) for _ in range(ROUNDS))
     token = max(0.0, unpadded - fixed) / tokens
     padding = padded - unpadded + token * (tokens - sum(mixed))
     return BatchCost(fixed, token, max(0.0, padding) / (length * len(mixed) - sum(mixed)))
