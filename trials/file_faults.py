@@ -27,7 +27,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from service.cli import main
-from service.files.work import tidy
 from trials.gates import Gate, Scale, at_least, exactly
 from trials.oracle import WORDS, artifact
 
@@ -337,6 +336,8 @@ THINGS: dict[str, Make] = {
     "a socket": socket_at,
     "a pipe": os.mkfifo,
 }
+EMPTY = "an empty folder", "a folder with an empty lock"
+"""Things that a killed run leaves too."""
 
 
 def foreign(scale: Scale) -> list[Gate]:
@@ -350,8 +351,10 @@ def foreign(scale: Scale) -> list[Gate]:
                 for place in ("at OUTPUT", "at OUTPUT.part", "in OUTPUT.part", "as the draft"):
                     for restart in ([], ["--restart"]):
                         asked = place == "at OUTPUT" and restart and "folder" not in thing
-                        if asked or (thing, place) == ("a file", "as the draft"):
-                            continue  # a finished output is replaced, and a draft is its own
+                        used = [("a file", "as the draft")]
+                        used += [(one, "at OUTPUT.part") for one in EMPTY]
+                        if asked or (thing, place) in used:
+                            continue  # a finished output is replaced, and these are its own
                         out = bench.work / f"out{suffix}"
                         before = _placed(bench, kind, out, thing, place)
                         code, said = bench.start(kind, out, *restart).ended()
@@ -377,7 +380,6 @@ def _placed(bench: Bench, kind: str, out: Path, thing: str, place: str) -> Listi
         while not part.exists():
             bench.start(kind, out).killed(bench.moment(kind, out.suffix))
             out.unlink(missing_ok=True)
-        tidy(part)
     named = {"in OUTPUT.part": part / "mine", "as the draft": part / "output"}
     path = named.get(place) or (out if place == "at OUTPUT" else part)
     path.unlink(missing_ok=True)

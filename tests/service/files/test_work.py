@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
-import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from service.files import work as module
 from service.files.options import UsageError
 from service.files.parts import create
-from service.files.work import WorkFolder
+from service.files.work import WorkFolder, rename_new
 
 
 def test_a_run_is_taken_up(tmp_path: Path) -> None:
@@ -60,7 +56,7 @@ def test_a_refused_run_leaves_nothing(tmp_path: Path) -> None:
             pytest.fail("the output is there")
         assert content(tmp_path) == {"out.npy": b"finished"}
         work.folder.mkdir()
-        (work.folder / "lock").write_text(f"headscope encode {'0' * 32}\n", encoding="utf-8")
+        (work.folder / "lock").write_text("headscope encode\n", encoding="utf-8")
 
 
 def test_the_folder_of_the_next_process_stays(tmp_path: Path) -> None:
@@ -147,9 +143,11 @@ def test_an_output_of_somebody_else_is_not_the_runs_own(
 
 
 FOREIGN: dict[str, Callable[[Path], object]] = {
-    "an empty folder": lambda part: part.mkdir(),
     "a folder": lambda part: (part.mkdir(), (part / "mine").write_text("mine")),
     "a folder with a lock": lambda part: (part.mkdir(), (part / "lock").write_text("mine")),
+    "a folder with an empty lock": lambda part: (
+        *(part.mkdir(), (part / "lock").touch(), (part / "output").write_text("mine")),
+    ),
     "a folder with a job": lambda part: (part.mkdir(), (part / "job.json").write_text("{}")),
     "a file": lambda part: part.write_text("mine"),
     "a link to a folder": lambda part: part.symlink_to(part.parent / "other"),
@@ -243,7 +241,7 @@ def test_links_are_not_written_through(tmp_path: Path) -> None:
     assert content(tmp_path) == {"mine": b"mine", "output": b"new"}
 
 
-@pytest.mark.parametrize("damage", ["[]", "{", "", "{}", '{"id": 1, "job": {}, "replaces": false}'])
+@pytest.mark.parametrize("damage", ["[]", "{", "", "{}", '{"job": {}, "replaces": 1}'])
 def test_a_damaged_job_is_one_line(tmp_path: Path, damage: str) -> None:
     work = WorkFolder(tmp_path / "out.npy")
     with work.held(restart=False):
@@ -255,45 +253,40 @@ def test_a_damaged_job_is_one_line(tmp_path: Path, damage: str) -> None:
         assert not work.begin({"a": 1})
 
 
-ID = "0123456789abcdef" * 2
 KILLED = """
-import os, sys
+import os
 from pathlib import Path
 from service.files import work as module
-from service.files.work import WorkFolder
 
-def killed(*_):
-    os._exit(9)
+def killed(owner, step):
+    real = getattr(owner, step)
+    setattr(owner, step, lambda *arguments, **options: (
+        {after} and real(*arguments, **options), os._exit(9)
+    ))
 
-def tried(step):
-    if "{after}":
-        real = getattr(module, step)
-        return lambda *arguments: (real(*arguments), os._exit(9))
-    return killed
-
-work = WorkFolder(Path("out.npy"))
-if "{when}" == "claim":
-    module.{step} = tried("{step}")
+work = module.WorkFolder(Path("out.npy"))
+if {claims}:
+    killed({owner}, "{step}")
 with work.held(restart=False):
-    module.{step} = tried("{step}")
+    killed({owner}, "{step}")
 """
 
 
-@pytest.mark.parametrize("after", ["", "after"])
+@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    ("when", "step"),
+    ("claims", "owner", "step"),
     [
-        ("claim", "create"),
-        ("claim", "sync"),
-        ("claim", "rename_new"),
-        ("release", "rename_new"),
-        ("release", "_remove"),
+        (True, "Path", "mkdir"),
+        (True, "os", "open"),
+        (True, "module", "sync"),
+        (False, "Path", "unlink"),
+        (False, "Path", "rmdir"),
     ],
 )
 def test_a_kill_at_any_step_stops_no_later_run(
-    tmp_path: Path, when: str, step: str, after: str
+    tmp_path: Path, claims: bool, owner: str, step: str, after: bool
 ) -> None:
-    script = KILLED.format(when=when, step=step, after=after)
+    script = KILLED.format(claims=claims, owner=owner, step=step, after=after)
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     killed = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment, check=False
@@ -301,128 +294,77 @@ def test_a_kill_at_any_step_stops_no_later_run(
     assert killed.returncode == 9
     work = WorkFolder(tmp_path / "out.npy")
     with work.held(restart=False):
-        assert [path.name for path in tmp_path.iterdir()] == ["out.npy.part"]
+        assert content(work.folder) == {"lock": b"headscope encode\n"}
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture(params=["renameat2", "NFS"])
-def claimable(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A name for a folder, also where the system cannot rename without replacing."""
+def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the other one ends while this one opens the lock or the folder."""
+    work, other = WorkFolder(tmp_path / "out.npy"), WorkFolder(tmp_path / "out.npy")
+    with (
+        work.held(restart=False),
+        pytest.raises(UsageError, match="another process is writing"),
+        other.held(restart=True),
+    ):
+        pytest.fail("it is locked")
+    real = os.open
 
-    def cannot(*_: object) -> int:
-        ctypes.set_errno(errno.EINVAL)
-        return -1
+    def end() -> None:
+        (work.folder / "lock").unlink(missing_ok=True)
+        work.folder.rmdir()
 
-    if request.param == "NFS":
-        monkeypatch.setattr(
-            module.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(renameat2=cannot)
-        )
-    return tmp_path / "out.part"
+    def ended_before(*arguments: Any) -> int:
+        end()
+        return real(*arguments)
 
+    def ended_after(*arguments: Any) -> int:
+        opened = real(*arguments)
+        end()
+        return opened
 
-def test_a_folder_is_claimed_once(claimable: Path) -> None:
-    lock = module.claim(claimable)
-    assert lock is not None
-    assert module.claim(claimable) is None
-    with module.open_lock(claimable) as other, pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    id_ = lock.seek(0) or lock.read().split()[-1].decode()
-    module.release(claimable, id_)
-    assert list(claimable.parent.iterdir()) == []
-    lock.close()
-
-
-OTHERS: dict[str, Callable[[Path], object]] = {
-    "an empty folder": lambda path: path.mkdir(),
-    "a file": lambda path: path.write_text("mine"),
-    "a dangling link": lambda path: path.symlink_to("nowhere"),
-}
+    for ended in (ended_before, ended_after):
+        with monkeypatch.context() as patched:
+            patched.setattr("service.files.work.os.open", ended)
+            with pytest.raises(UsageError, match="just written"), work.held(restart=False):
+                pytest.fail("the folder is gone")
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_what_somebody_else_makes_meanwhile_stays(
-    claimable: Path, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_gets_a_free_name_only(
+    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Just before the folder gets its name, which in Python would replace an empty folder."""
-    monkeypatch.setattr(module, "sync", lambda file: OTHERS[name](claimable))
-    assert module.claim(claimable) is None
-    assert list(claimable.parent.iterdir()) == [claimable]
-    assert not claimable.is_dir() or list(claimable.iterdir()) == []
+    """Also on a file system without hard links."""
 
+    def cannot(*_: object) -> None:
+        raise PermissionError
 
-def test_a_scratch_folder_that_was_tidied_away_is_made_anew(
-    claimable: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync = module.sync
-
-    def tidied(file: object) -> None:
-        monkeypatch.setattr(module, "sync", sync)
-        module.tidy(claimable)
-
-    monkeypatch.setattr(module, "sync", tidied)
-    lock = module.claim(claimable)
-    assert lock is not None
-    lock.close()
-    assert list(claimable.parent.iterdir()) == [claimable]
-    assert module.claim(claimable) is None
-
-
-SCRATCH: list[tuple[str, dict[str, str] | str, bool]] = [
-    (f"out.part.{ID}", {}, True),
-    (f"out.part.{ID}", {"lock": ""}, True),
-    (f"out.part.{ID}", {"lock": f"headscope encode {ID}\n"}, True),
-    (f"out.part.{ID}", {"lock": f"headscope encode {ID[::-1]}\n"}, False),
-    (f"out.part.{ID}", {"lock": "mine"}, False),
-    (f"out.part.{ID}", {"lock": "", "mine": ""}, False),
-    (f"out.part.{ID}", {"mine": ""}, False),
-    (f"out.part.{ID}", "a file", False),
-    (f"out.part.{ID}.mine", {}, False),
-    ("out.part.mine", {}, False),
-    (f"other.part.{ID}", {}, False),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "tidied"), SCRATCH)
-def test_only_scratch_folders_are_tidied_away(
-    tmp_path: Path, name: str, content: dict[str, str] | str, tidied: bool
-) -> None:
-    path = tmp_path / name
-    if isinstance(content, str):
-        path.write_text(content, encoding="utf-8")
-    else:
-        path.mkdir()
-        for inside, text in content.items():
-            (path / inside).write_text(text, encoding="utf-8")
-        (tmp_path / f"out.part.{ID[::-1]}").symlink_to(path)
-    before = {path.name for path in tmp_path.rglob("*")}
-    module.tidy(tmp_path / "out.part")
-    gone = before - {path.name for path in tmp_path.rglob("*")}
-    assert gone == ({name, *content} if tidied else set())
-
-
-def test_a_scratch_folder_in_use_stays(claimable: Path) -> None:
-    scratch = claimable.with_name(f"out.part.{ID}")
-    scratch.mkdir()
-    (scratch / "lock").write_text(f"headscope encode {ID}\n", encoding="utf-8")
-    with module.open_lock(scratch) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        module.tidy(claimable)
-        assert scratch.exists()
-    module.tidy(claimable)
-    assert not scratch.exists()
+    if not links:
+        monkeypatch.setattr(os, "link", cannot)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("new")
+    target.symlink_to("nowhere")
+    with pytest.raises(FileExistsError):
+        rename_new(source, target)
+    target.unlink()
+    rename_new(source, target)
+    assert content(tmp_path) == {"target": b"new"}
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "a link"])
 def test_a_lock_is_a_file(tmp_path: Path, kind: str) -> None:
-    lock = tmp_path / "lock"
+    lock = tmp_path / "out.npy.part" / "lock"
+    lock.parent.mkdir()
     if kind == "a folder":
         lock.mkdir()
     elif kind == "a pipe":
         os.mkfifo(lock)
     else:
         (tmp_path / "mine").touch()
-        lock.symlink_to("mine")
-    with pytest.raises(OSError, match="lock"):
-        module.open_lock(tmp_path)
+        lock.symlink_to(tmp_path / "mine")
+    with (
+        pytest.raises(UsageError, match="lock"),
+        WorkFolder(tmp_path / "out.npy").held(restart=True),
+    ):
+        pytest.fail("it is no lock")
+    assert os.path.lexists(lock)
