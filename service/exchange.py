@@ -77,6 +77,8 @@ class Exchange(Generic[Service, Model]):
         """Status of the reply; 0 until the reply has begun."""
         self.fingerprint = NO_FINGERPRINT
         """Header with the fingerprint of the model and the engine, once the model is chosen."""
+        self.model_name = b""
+        """Model that a good reply names in `x-model`; empty for none."""
         self.error_form: ErrorForm | None = None
         """Format of errors for the request's body; None for the format of the path's dialect."""
         self.predicted_bytes = self.received_bytes = self.sent_bytes = 0
@@ -89,8 +91,8 @@ class Exchange(Generic[Service, Model]):
         """Task to cancel when the client leaves."""
         self._watch: asyncio.Task[None] | None = None
         self._send = send
-        self._whole: Callable[..., bool] | None = getattr(send, "whole", None)
-        """Function of the server that writes a whole reply; see `WholeReplySend`."""
+        self._write: Callable[[int, bytes, Part], bool] | None = scope.pop("write_reply", None)
+        """Function of the server that writes a whole reply; see `HttpProtocol.write_reply`."""
 
     @property
     def method(self) -> str:
@@ -146,38 +148,38 @@ class Exchange(Generic[Service, Model]):
     async def send(self, message: Message) -> None:
         """ASGI `send`: add the headers of every reply to the head."""
         if message["type"] == "http.response.start":
-            await self.start(message["status"], message.get("headers", ()))
+            await self.reply(message["status"], message.get("headers", ()))
             return
         self.complete = not message.get("more_body", False)
         self.sent_bytes += len(message.get("body", b""))
         await self._send(message)
 
-    async def start(self, status: int, headers: Headers, timings: Timings | None = None) -> None:
-        """Send the head of a reply whose body follows by `send`; see `reply`."""
-        head = self._head(headers, timings)
-        self.status, self.replied = status, time.monotonic()
-        await self._send_head(status, head)
-
     async def reply(
-        self, status: int, headers: Headers, body: Part, timings: Timings | None = None
+        self,
+        status: int,
+        headers: Headers,
+        timings: Timings | None = None,
+        body: Part | None = None,
     ) -> None:
-        """Send a whole reply, in one write if the server can.
+        """Send a whole reply, in one write if the server can; or a head whose body `send` sends.
 
-        `headers` are of this reply alone, and its length may be missing; a reply with computation
-        has headers of its `timings`, too.
+        `headers` are of this reply alone, and the length of a whole one may be missing. A reply
+        with computation has headers of its `timings`, too.
         """
-        head = self._head(headers, timings, len(body))
-        self.status, self.replied, self.complete = status, time.monotonic(), True
-        self.sent_bytes = len(body)
-        if self._whole is None or not self._whole(status, head, body):
-            await self._send_head(status, head)
+        head = self._head(status, headers, timings, None if body is None else len(body))
+        self.status, self.replied = status, time.monotonic()
+        if body is not None:
+            self.complete, self.sent_bytes = True, len(body)
+            if self._write and self._write(status, head, body):
+                return
+        lines = [tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[:-1]]
+        await self._send({"type": "http.response.start", "status": status, "headers": lines})
+        if body is not None:
             await self._send({"type": "http.response.body", "body": body})
 
-    async def _send_head(self, status: int, head: bytes) -> None:
-        fields = [tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[:-1]]
-        await self._send({"type": "http.response.start", "status": status, "headers": fields})
-
-    def _head(self, headers: Headers, timings: Timings | None, length: int | None = None) -> bytes:
+    def _head(
+        self, status: int, headers: Headers, timings: Timings | None, length: int | None
+    ) -> bytes:
         """Return the lines of all headers; `ValueError` if a line end would begin another one."""
         lines, count = b"", 0
         for header in headers:
@@ -203,6 +205,8 @@ class Exchange(Generic[Service, Model]):
         lines += b"x-total-time: %d\r\n" % milliseconds
         if self.fingerprint is not NO_FINGERPRINT:
             lines += b"%b: %b\r\n" % self.fingerprint
+        if self.model_name and status < 400:
+            lines += b"x-model: %b\r\n" % self.model_name
         if not self.body_complete and any(
             self.headers.get(name, b"0") != b"0" for name in _BODY_HEADERS
         ):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import logging
 import re
@@ -19,7 +20,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -47,45 +48,20 @@ def canonical(host: str) -> str:
         return bare
 
 
-class AllowedHosts:
-    """Set of the hosts that requests may name; it always contains the loopback hosts."""
-
-    def __init__(self, hosts: Iterable[str]) -> None:
-        self._hosts = {canonical(host) for host in (*LOOPBACK, *hosts)}
-        self._admitted: bytes | None = None
-        """The last `Host` header that was admitted: most requests have the same."""
-
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Reject a request that names another host.
-
-        A request without `Host` passes: HTTP/1.0 allows it, and browsers always send `Host`.
-        """
-        value = headers.get(b"host")
-        if value is None or value == self._admitted:
-            return
-        host = _HOST.fullmatch(str(value, "latin-1").strip())
-        if host is None or canonical(host[1]) not in self._hosts:
-            raise MisdirectedRequest(
-                "this service does not answer for the host of the request; its setting "
-                "allowed_hosts names those that it does"
-            )
-        self._admitted = value
-
-
-def allowed_hosts(setting: str | None, host: str) -> AllowedHosts | None:
+def allowed_hosts(setting: str | None, host: str) -> frozenset[str] | None:
     """Return the hosts that requests may name; None for any host, as `*` among the setting's names.
 
-    Without a setting, the loopback hosts and `host`, on which the service listens, are allowed if
-    only this machine can reach `host`, and else any host.
+    Without a setting, `host`, on which the service listens, is allowed if only this machine can
+    reach it, and else any host. The loopback hosts are always allowed.
 
     Raises:
         OSError: the name of the host cannot be resolved.
 
     """
-    if setting is None:
-        return AllowedHosts([host]) if is_loopback(host) else None
-    hosts = [name.strip() for name in setting.split(",")]
-    return None if "*" in hosts else AllowedHosts(hosts)
+    hosts = [host] if setting is None else [name.strip() for name in setting.split(",")]
+    if "*" in hosts or (setting is None and not is_loopback(host)):
+        return None
+    return frozenset(map(canonical, (*LOOPBACK, *hosts)))
 
 
 def is_loopback(host: str) -> bool:
@@ -178,13 +154,19 @@ class ApiKeys:
             threading.Thread(target=self._watch, args=[file], name="keys", daemon=True).start()
 
     def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-        """Return the name of a request's key; empty without a key where none is needed."""
+        """Return the name of a request's key; empty without a key where none is needed.
+
+        Files of the dashboard need none: the page itself asks for the key.
+        """
         name, authorization = "", headers.get(b"authorization", b"")
         if authorization and len(authorization) <= MAX_HEADER_BYTES:
             name = self.names.get(digest_of(_key(authorization)), "")
-        if not name and self._needed and scope["path"] not in PROBE_PATHS and not _is_page(scope):
-            prompts = b"x-requested-with" not in headers
-            raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=prompts)
+        path = scope["path"]
+        if not name and self._needed and path not in PROBE_PATHS:
+            page = path == "/" or path.startswith(PAGE_FOLDER)
+            if not page or scope["method"] not in {"GET", "HEAD"}:
+                prompts = b"x-requested-with" not in headers
+                raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=prompts)
         return name
 
     def refresh(self, file: Path) -> None:
@@ -217,42 +199,34 @@ def _stamped(file: Path) -> tuple[int, ...]:
 
 
 def _named(kind: str, keys: str | None) -> dict[bytes, str]:
-    """Return the name of each key by its digest."""
-    given = [] if keys is None else keys.split(",")
-    digests = [digest_of(key.strip().encode()) for key in given]
-    return {digest: f"{kind} {n}" for n, digest in reversed([*enumerate(digests)])}
-
-
-def _is_page(scope: Scope) -> bool:
-    """Return whether a request is for a file of the dashboard, which asks for the key itself."""
-    path = scope["path"]
-    return scope.get("method") in {"GET", "HEAD"} and (path == "/" or path.startswith(PAGE_FOLDER))
+    """Return the name of each key by its digest; the first of equal keys counts."""
+    given = [] if keys is None else [*enumerate(keys.split(","))]
+    return {digest_of(key.strip().encode()): f"{kind} {n}" for n, key in reversed(given)}
 
 
 def _key(authorization: bytes) -> bytes:
     """Return the key in a header; empty, which is never a valid key, if there is none."""
-    scheme, _, credentials = authorization.partition(b" ")
+    scheme, _, given = authorization.partition(b" ")
     if scheme.lower() == b"bearer":
-        return credentials.strip(b" ")
+        return given.strip(b" ")
     if scheme.lower() == b"basic":
-        try:
-            decoded = base64.b64decode(credentials.strip(b" "), validate=True)
-        except binascii.Error:
-            return b""
-        return decoded.partition(b":")[2]
+        with contextlib.suppress(binascii.Error):
+            return base64.b64decode(given.strip(b" "), validate=True).partition(b":")[2]
     return b""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Admission:
     """Checks of the host and the API key of a request, before its body is read."""
 
-    hosts: AllowedHosts | None
-    """Allowed hosts; None for any."""
+    hosts: frozenset[str] | None
+    """Allowed hosts, see `canonical`; None for any."""
     keys: ApiKeys | None
     """Valid keys; None if no request needs one."""
     metrics_port: int | None = None
     """Port that answers only metrics and health routes, without a key."""
+    _admitted: bytes | None = None
+    """The last `Host` header that was admitted: most requests have the same."""
 
     @classmethod
     def of(cls, settings: Settings) -> Admission:
@@ -264,15 +238,23 @@ class Admission:
     def admit(self, exchange: Exchange[Any, Any]) -> None:
         """Admit a request, and store the names of its client and its key.
 
+        A request without `Host` passes: HTTP/1.0 allows it, and browsers always send `Host`.
+
         Raises:
             MisdirectedRequest: the request names another host, or the metrics port does not answer
                 its path; its key is not checked.
             Unauthorized: the path needs a key, and the request has no known key.
 
         """
-        scope = exchange.scope
-        if self.hosts:
-            self.hosts.check(exchange.headers)
+        scope, value = exchange.scope, exchange.headers.get(b"host")
+        if self.hosts is not None and value not in (None, self._admitted):
+            host = _HOST.fullmatch(str(value, "latin-1").strip())
+            if host is None or canonical(host[1]) not in self.hosts:
+                raise MisdirectedRequest(
+                    "this service does not answer for the host of the request; its setting "
+                    "allowed_hosts names those that it does"
+                )
+            self._admitted = value
         if self.metrics_port and scope["server"][1] == self.metrics_port:
             if scope["path"] not in {*PROBE_PATHS, METRICS_PATH}:
                 raise MisdirectedRequest("this port answers /metrics and the health routes alone")

@@ -19,15 +19,14 @@ import fcntl
 import re
 import struct
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
-from typing import Any, cast
+from typing import Any
 
 import httptools
 from starlette.responses import Response
-from starlette.types import Message
-from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -57,7 +56,7 @@ _UPGRADE_HEADERS = {b"upgrade", b"http2-settings"}
 class HttpProtocol(HttpToolsProtocol):
     """Protocol of one connection; see the module."""
 
-    scope: Any  # an ASGI scope with `whole_body` and `on_disconnect`
+    scope: Any  # an ASGI scope with `whole_body`, `on_disconnect` and `write_reply`
 
     def __init__(
         self,
@@ -83,6 +82,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Request whose head was complete in the bytes that are being parsed."""
         self._running: RequestResponseCycle | None = None
         """Request that is answered; `self.cycle` is the last received, which may wait behind it."""
+        self._unsized = False
+        """Whether the end of the connection is the end of the reply."""
         self._final_error: ServiceError | None = None
         """Error that ends the connection, once earlier requests are answered."""
         self._closing = False
@@ -116,7 +117,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._uncounted_bytes += len(data)
         try:
             while data:
-                data = self._feed(data)
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except httptools.HttpParserUpgrade as upgrade:  # parse it without its upgrade
+                    data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                    self.parser = httptools.HttpRequestParser(self)
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             if self._uncounted_bytes > HEAD_BYTES:
                 raise HeaderFieldsTooLarge(_LARGE_HEAD)
             if self._in_head and self._uncounted_bytes and self._head_timer is None:
@@ -128,17 +135,6 @@ class HttpProtocol(HttpToolsProtocol):
             if not isinstance(cause, ServiceError):
                 cause = InvalidRequest("this is not a request of HTTP/1.1")
             self._refuse(cause)
-
-    def _feed(self, data: bytes) -> bytes:
-        """Parse bytes; return those to parse again, after a request without its upgrade."""
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            data = self._head_without_upgrade() + data[upgrade.args[0] :]
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-            return data
-        return b""
 
     def on_message_begin(self) -> None:
         """Start a request at its first byte."""
@@ -227,16 +223,54 @@ class HttpProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _start_asgi_task(self, cycle: Any, app: ASGI3Application) -> None:
-        self._running = cycle
-        cycle.scope["on_disconnect"] = None
+        self._running, self._unsized = cycle, False
+        cycle.scope |= {"on_disconnect": None, "write_reply": self.write_reply}
         if cycle.scope["http_version"] == "1.0":
             cycle.waiting_for_100_continue = False  # no interim reply (RFC 9110, 10.1.1)
-        cycle.send = WholeReplySend(cycle, self.transport)
+            cycle.send = self._send_without_chunks
         super()._start_asgi_task(cycle, app)
+
+    def write_reply(self, status: int, head: bytes, body: bytes | memoryview) -> bool:
+        """Write a whole reply, unless it has to be sent in parts; return whether it was written.
+
+        uvicorn searches each name and value of a head for characters that would end it, and writes
+        the head and the body apart, which takes a third of the time of a small request.
+
+        `head` has the lines of the headers, with names in lower case and the body's length. A reply
+        of a client that has left is dropped. uvicorn drops the body of a reply to HEAD, ends a
+        connection that is not kept, and waits for a client that does not read.
+        """
+        cycle: Any = self._running
+        if cycle.disconnected:
+            return True
+        for header in cycle.default_headers:
+            head = b"%b: %b\r\n%b" % (*header, head)
+        paused, begun = cycle.flow.write_paused, cycle.response_started
+        kept = cycle.keep_alive and b"connection: close\r\n" not in head
+        if not kept or paused or begun or cycle.scope["method"] == "HEAD":
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.message_event.set()
+        self._connection.write(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
+        cycle.on_response()
+        return True
+
+    async def _send_without_chunks(self, message: Any) -> None:
+        """ASGI `send` of HTTP/1.0: a reply without a length ends with the connection.
+
+        https://www.rfc-editor.org/rfc/rfc9112#section-6.1
+        """
+        cycle: Any = self._running
+        if message["type"] == "http.response.start":
+            self._unsized = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            cycle.chunked_encoding = False if self._unsized else None
+        elif self._unsized:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await RequestResponseCycle.send(cycle, message)
 
     def on_response_complete(self) -> None:
         """Continue with the next request of the connection, or end the connection."""
-        vars(self._running).pop("send", None)  # which refers to the request
         super().on_response_complete()
         if self._running and not self._running.response_complete:
             return  # the next request runs
@@ -305,7 +339,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.is_closing():
             return
         running: Any = self._running
-        if running and not running.response_complete and running.send.unsized:
+        if running and not running.response_complete and self._unsized:
             self._cut_off()  # else a client would take the end for the end of the body
             return
         if self._in_head and not self._final_error:
@@ -392,52 +426,3 @@ class _Transport:
         self.resume_reading = transport.resume_reading
         self.close = protocol.close
         self.is_closing = protocol.is_closing
-
-
-class WholeReplySend:
-    """ASGI `send` of a request that can also write a whole reply at once.
-
-    uvicorn searches each name and value of a head for characters that would end it, and writes the
-    head and the body apart, which takes a third of the time of a small request.
-
-    A reply of HTTP/1.0 without a length ends with the connection, without chunks (RFC 9112, 6.1).
-    """
-
-    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
-        self.unsized = False
-        """Whether the end of the connection is the end of the reply."""
-        self._cycle = cycle
-        self._transport = transport
-
-    def __call__(self, message: Message) -> Awaitable[None]:
-        """Send a part of the reply by uvicorn."""
-        cycle = self._cycle
-        if message["type"] == "http.response.start" and cycle.scope["http_version"] == "1.0":
-            self.unsized = all(name.lower() != b"content-length" for name, _ in message["headers"])
-            cycle.chunked_encoding = False if self.unsized else None
-        elif self.unsized:
-            cycle.expected_content_length = len(message.get("body", b""))
-        return RequestResponseCycle.send(cycle, cast(ASGISendEvent, message))
-
-    def whole(self, status: int, head: bytes, body: bytes | memoryview) -> bool:
-        """Write a whole reply, unless it has to be sent in parts; return whether it was written.
-
-        `head` has the lines of the headers, with names in lower case and the body's length. A reply
-        of a client that has left is dropped. uvicorn drops the body of a reply to HEAD, ends a
-        connection that is not kept, and waits for a client that does not read.
-        """
-        cycle = self._cycle
-        if cycle.disconnected:
-            return True
-        for header in cycle.default_headers:
-            head = b"%b: %b\r\n%b" % (*header, head)
-        paused, begun = cycle.flow.write_paused, cycle.response_started
-        kept = cycle.keep_alive and b"connection: close\r\n" not in head
-        if not kept or paused or begun or cycle.scope["method"] == "HEAD":
-            return False
-        cycle.response_started = cycle.response_complete = True
-        cycle.waiting_for_100_continue = False
-        cycle.message_event.set()
-        self._transport.write(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
-        cycle.on_response()
-        return True

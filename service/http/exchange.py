@@ -56,7 +56,8 @@ async def read_body(exchange: AnyExchange, receive: Receive) -> bytes:
     if length.isdigit() and int(length[:20]) > settings.max_body_bytes:
         raise BodyTooLarge(f"the body has more than {settings.max_body_bytes} bytes")
     chunks, left, now = [], settings.client_timeout_seconds, asyncio.get_running_loop().time
-    while True:
+    more = True
+    while more:
         if exchange.received_bytes >= TURN_BYTES:
             await exchange.service.turns.take()
         began = now()
@@ -69,11 +70,10 @@ async def read_body(exchange: AnyExchange, receive: Receive) -> bytes:
         left -= now() - began
         if message["type"] == "http.disconnect":
             raise ClientLeft
-        chunk = message.get("body", b"")
-        take_bytes(exchange, len(chunk))
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+        chunks.append(message.get("body", b""))
+        take_bytes(exchange, len(chunks[-1]))
+        more = message.get("more_body", False)
+    return b"".join(chunks)
 
 
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -119,6 +119,7 @@ class ExchangeMiddleware:
                 await self._answer_preflight(self.cors.preflight_response(fields), scope, send)
                 return
             send = functools.partial(self.cors.send, send=send, request_headers=fields)
+            scope.pop("write_reply", None)
         service, metrics = self.service, self.service.metrics.http
         exchange: AnyExchange = Exchange(scope, send, Reservation(service.replies), service)
         scope["exchange"] = exchange
@@ -168,7 +169,7 @@ class ExchangeMiddleware:
             failure = ServiceError("something went wrong inside the service")
             sent = reply or self.error_reply(exchange, failure)
             assert sent is not None  # noqa: S101 - every `ServiceError` has a reply
-            await exchange.reply(sent.status_code, sent.raw_headers, bytes(sent.body))
+            await exchange.reply(sent.status_code, sent.raw_headers, body=bytes(sent.body))
         self.service.metrics.http.ended(exchange)
         return reply is not None
 

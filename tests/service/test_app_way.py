@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.http.connection import WholeReplySend
+from service.http.connection import HttpProtocol
 from service.inference.attention.map_parts import MapPart
 from service.inference.tokenization import tokenizer
 from service.process.listener import bound
@@ -154,7 +154,7 @@ def ask(port: int, path: str) -> int:
 @pytest.mark.parametrize(
     ("path", "points", "files"),
     [
-        ("/encode", [*POINTS, (WholeReplySend, "whole")], ENCODE),
+        ("/encode", [*POINTS, (HttpProtocol, "write_reply")], ENCODE),
         ("/attention", [*POINTS, (RequestResponseCycle, "send"), (MapPart, "of")], ATTENTION),
     ],
 )

@@ -419,11 +419,11 @@ class PartsResponse(Response):
                 else:
                     written += [piece async for piece in turns.written(part)]
             if rest is None and len(written) == 1 and len(written[0]) <= SEND_BYTES:
-                await exchange.reply(200, self.raw_headers, written[0], timings)
+                await exchange.reply(200, self.raw_headers, timings, written[0])
                 return
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
-            await exchange.start(200, self.raw_headers, timings)
+            await exchange.reply(200, self.raw_headers, timings)
             for part in written:
                 await _send(exchange.send, part)
             if rest is not None:

@@ -163,49 +163,39 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     assert sent == []
 
 
-class WholeSend:
-    """ASGI `send` of a server that writes whole replies, unless it is told not to."""
-
-    def __init__(self, *, able: bool) -> None:
-        self.able = able
-        self.whole_replies: list[Any] = []
-        self.sent: list[Any] = []
-
-    async def __call__(self, message: Any) -> None:
-        self.sent.append(message)
-
-    def whole(self, *reply: Any) -> bool:
-        self.whole_replies.append(reply)
-        return self.able
-
-
 @pytest.mark.parametrize("able", [True, False])
 @pytest.mark.parametrize("path", ["/encode", "/explain"])
 async def test_only_a_reply_of_one_part_is_passed_on_whole(
     artifact: Artifact, path: str, able: bool
 ) -> None:
-    app, send = create_app(Settings(), [artifact], [FakeEngine(CONFIG)]), WholeSend(able=able)
+    written: list[Any] = []
+
+    def write(*reply: Any) -> bool:
+        written.append(reply)
+        return able
+
     text = '{"inputs": "a"}' if path == "/encode" else '{"inputs": [["a", "b"]]}'
+    app = create_app(Settings(), [artifact], [FakeEngine(CONFIG)])
     async with app.router.lifespan_context(app):
-        connection = Connection(app, path, text.encode(), send=send)
+        connection = Connection(app, path, text.encode(), write_reply=write)
         connection.complete()
         await connection.running
-    ((status, lines, content),) = send.whole_replies
+    ((status, lines, content),) = written
     headers = [tuple(line.split(b": ")) for line in lines.split(b"\r\n")[:-1]]
     assert status == 200
     assert dict(headers)[b"content-length"] == b"%d" % len(content)
     assert json.loads(content)
     if able:
-        assert send.sent == []
+        assert connection.sent == []
         return
-    head, part = send.sent
+    head, part = connection.sent
     assert (head["status"], head["headers"], part["body"]) == (status, headers, content)
 
 
 class Connection:
     """Raw ASGI request whose client can disconnect."""
 
-    def __init__(self, app: Any, path: str, *chunks: bytes, send: Any = None) -> None:
+    def __init__(self, app: Any, path: str, *chunks: bytes, **more: Any) -> None:
         self.sent: list[Any] = []
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         for chunk in chunks:
@@ -221,8 +211,9 @@ class Connection:
             "scheme": "http",
             "query_string": b"",
             "headers": [(b"content-type", b"application/json")],
+            **more,
         }
-        self.running = asyncio.create_task(app(scope, self._messages.get, send or self._send))
+        self.running = asyncio.create_task(app(scope, self._messages.get, self._send))
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message)
