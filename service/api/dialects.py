@@ -109,7 +109,8 @@ def error_reply(exchange: Exchange[Any, Any], error: Exception) -> Response | No
     if isinstance(error, HTTPException):
         return _http_error(exchange, error)
     if isinstance(error, RequestValidationError):
-        error = Unprocessable(describe_errors(error.errors()))
+        errors = [{**item, "loc": item["loc"][1:]} for item in error.errors()]
+        error = Unprocessable(describe_errors(errors))  # without "query"
     if not isinstance(error, ServiceError):
         return None
     scope, request_id = exchange.scope, exchange.request_id

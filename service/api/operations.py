@@ -16,7 +16,7 @@ from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.media import prefers
 from service.api.wire.replies import PROBLEMS
-from service.api.wire.route import ApiExchange, bind_model, name_model
+from service.api.wire.route import ApiExchange, bind_model
 from service.engines.contract import BatchCost
 from service.health.readiness import ANSWER_SECONDS, SILENT
 from service.inference.outputs.declared import names_of
@@ -88,12 +88,9 @@ async def info(exchange: ApiExchange, model: str | None = None) -> JSONResponse:
     content = describe(state.settings, chosen)
     if state.models.several and model is None:
         content["models"] = [describe(state.settings, served) for served in state.models]
-    response = JSONResponse(content)
     if model is not None or not state.models.several:
-        bind_model(exchange, chosen)
-    if model is not None:
-        name_model(exchange, response, model)
-    return response
+        bind_model(exchange, chosen, model)
+    return JSONResponse(content)
 
 
 def describe(settings: Settings, model: ServedModel) -> dict[str, object]:

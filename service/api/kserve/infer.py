@@ -42,7 +42,6 @@ from service.api.wire.route import (
     caller_of,
     check_expected,
     check_size,
-    name_model,
     reserve,
 )
 from service.api.wire.schemas import documented_body
@@ -209,11 +208,9 @@ async def infer(exchange: ApiExchange, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""
     chosen = await model_of_path(exchange, model)
     body, texts = await read_request(exchange, exchange.service.settings.max_client_batch_size)
-    bind_model(exchange, chosen, body.parameters.backend)
+    bind_model(exchange, chosen, model, body.parameters.backend)
     check_expected(exchange)
-    response = await _infer(exchange, body, texts)
-    name_model(exchange, response, model)
-    return response
+    return await _infer(exchange, body, texts)
 
 
 async def _infer(exchange: ApiExchange, body: InferRequest, texts: Sequence[Input]) -> Response:

@@ -16,7 +16,7 @@ from service.api.drop_in.forms import json_error
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import problems_in_form, replies
-from service.api.wire.route import ApiExchange, bind_model, check_expected, chosen_model, name_model
+from service.api.wire.route import ApiExchange, bind_model, check_expected, chosen_model
 from service.api.wire.schemas import named
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, ServiceError, UnknownModel
@@ -113,7 +113,8 @@ async def ready(exchange: ApiExchange, model: str) -> Response:
         if exchange.service.readiness.draining:
             raise EngineUnavailable("the service is stopping")
         await chosen.readiness.check()
-    return _named(Response(), exchange)
+    check_expected(exchange)
+    return Response()
 
 
 @router.get(MODEL, responses=replies(METADATA, {404: ERRORS[404]}))
@@ -124,7 +125,8 @@ async def metadata(exchange: ApiExchange, model: str) -> Response:
         if model.endswith(f"/{ending}"):
             raise HTTPException(status)
     chosen = loaded_model(exchange, model)
-    return _named(JSONResponse(describe(chosen)), exchange)
+    check_expected(exchange)
+    return JSONResponse(describe(chosen))
 
 
 async def model_of_path(exchange: ApiExchange, name: str) -> ServedModel:
@@ -145,10 +147,10 @@ def _asked(exchange: ApiExchange, name: str) -> str:
 
 
 def _noted(exchange: ApiExchange, model: ServedModel) -> ServedModel:
-    version = exchange.scope["path_params"].get("version")
-    if version not in (None, model.version):
+    asked: dict[str, str] = exchange.scope["path_params"]
+    if asked.get("version", model.version) != model.version:
         raise UnknownModel(f"{model.name} is served in version {model.version} only")
-    bind_model(exchange, model)
+    bind_model(exchange, model, asked["model"])
     return model
 
 
@@ -175,9 +177,3 @@ def describe(model: ServedModel) -> dict[str, object]:
         "inputs": [{"name": INPUT, "datatype": "BYTES", "shape": [-1]}],
         "outputs": outputs,
     }
-
-
-def _named(response: Response, exchange: ApiExchange) -> Response:
-    check_expected(exchange)
-    name_model(exchange, response, exchange.scope["path_params"]["model"])
-    return response

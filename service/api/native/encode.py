@@ -37,7 +37,6 @@ from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
     caller_of,
-    check_size,
     reserve,
     wants_safetensors,
 )
@@ -198,8 +197,8 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
         size += sum(run.plan.nbytes(run.texts, float_bytes) for run in runs[1:])
         if binary:
             check_token_vectors(plan, [run.inference for run in runs])
-    check_size(exchange, size, "ask for fewer texts or less of them", binary=binary)
-    reserve(exchange, size + text_bytes(texts), advice=None)
+    fewer, beside = "ask for fewer texts or less of them", text_bytes(texts)
+    reserve(exchange, size, fewer, beside=beside, binary=binary)
     engine, timings = first.prepared.engine, first.prepared.timings
     if several:
         arrays = in_order(towers, await together(run.encode() for run in runs))

@@ -31,7 +31,6 @@ from service.api.wire.route import (
     check_size,
     chosen_model,
     json_reply,
-    name_model,
     reserve,
 )
 from service.api.wire.schemas import any_of, named
@@ -191,21 +190,18 @@ async def vocabulary(
     vocabulary.
     """
     model = await chosen_model(exchange, query.model, _check_sparse)
-    bind_model(exchange, model)
+    bind_model(exchange, model, query.model)
     check_expected(exchange)
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}
     if is_known(request, etag):
-        current = Response(status_code=304, headers=headers)
-        name_model(exchange, current, query.model)
-        return current
+        return Response(status_code=304, headers=headers)
     size = TOKEN_BYTES * len(indices)
     timings = Timings(0, time.monotonic(), 0.0)
     reserve(exchange, size, advice="name some by `index`")
     reply = await json_reply(exchange, lambda: inference.tokenizer.vocabulary(indices), timings)
     reply.headers.update(headers)
-    name_model(exchange, reply, query.model)
     return reply
 
 

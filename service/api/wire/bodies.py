@@ -169,18 +169,18 @@ HARMLESS: Mapping[str, tuple[object, ...]] = {
 """Field → values that are accepted on routes without the field, as they do not change replies."""
 
 
-def refused_field(fields: Mapping[str, object], known: Container[str]) -> tuple[str, str] | None:
-    """Return the first field of a request that the route lacks and may not ignore, and why."""
+def check_unknown(fields: Mapping[str, object], known: Container[str]) -> None:
+    """Raise for the first field of a request that the route lacks and may not ignore."""
     for name, value in fields.items():
         if name in known or value is None or name not in HARMLESS:
             continue
         accepted = HARMLESS[name]
         if not any(type(value) is type(item) and value == item for item in accepted):
             instead = f", or send {' or '.join(map(repr, accepted))}" if accepted else ""
-            return name, (
-                "it would change the reply, and this route does not have it: leave it out" + instead
+            raise Unprocessable(
+                f"{name}: it would change the reply, and this route does not have it: leave it out"
+                + instead
             )
-    return None
 
 
 INPUTS, WHOLE, FIRST_FRAME = "inputs", "request", "first_frame"

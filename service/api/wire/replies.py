@@ -36,13 +36,12 @@ def warning_field(warnings: Warnings) -> dict[str, object]:
 
 Responses = dict[int | str, dict[str, Any]]
 """Documented replies of a route by status, as FastAPI takes them."""
-MODEL_HEADER = "x-model"
 _ABOUT = {
     FINGERPRINT_HEADER: (
         f"{FINGERPRINT_CHARACTERS} hexadecimal digits that differ for another model, precision or "
         "execution provider"
     ),
-    MODEL_HEADER: "Name of the model that answered, where several could or another was named",
+    "x-model": "Name of the model that answered, where several could or another was named",
     **{HEADERS[name]: f"Number of texts that were {meaning}" for name, meaning in MEANINGS.items()},
 }
 REPLY_HEADERS = {
@@ -149,13 +148,11 @@ def error_reply(error: ServiceError, body: bytes, media_type: str) -> Response:
 
 def describe_errors(errors: Sequence[Any]) -> str:
     """Describe the first `MAX_ERRORS` of pydantic's errors in one line, each with its field."""
-    described = [f"{_field(item['loc'][1:])}: {item['msg']}" for item in errors[:MAX_ERRORS]]
+    described = [
+        f"{'.'.join(field_name(str(part)) for part in item['loc']) or 'body'}: {item['msg']}"
+        for item in errors[:MAX_ERRORS]
+    ]
     return "; ".join(described)[:MAX_DETAIL_CHARACTERS]
-
-
-def _field(location: Sequence[str | int]) -> str:
-    """Return a field's path, with `?` for names that are not plain identifiers or indices."""
-    return ".".join(field_name(str(part)) for part in location) or "body"
 
 
 def field_name(name: str) -> str:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
 from fastapi import Depends
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
@@ -21,14 +20,14 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.wire.bodies import (
     MEDIA_TYPES,
+    check_unknown,
     checked_media_type,
     read_files,
     read_json,
-    refused_field,
 )
 from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
-from service.api.wire.replies import MODEL_HEADER, Responses, with_reply_headers
+from service.api.wire.replies import Responses, describe_errors, with_reply_headers
 from service.errors import (
     AnotherModel,
     Forbidden,
@@ -143,12 +142,10 @@ class JsonRoute(APIRoute):
         exchange.error_form = schema.error_form
         body = validated(schema, content)
         model = await chosen_model(exchange, body.model, body.check_model)
-        bind_model(exchange, model, getattr(body, "backend", None))
+        bind_model(exchange, model, body.model, getattr(body, "backend", None))
         if EXPECTED in headers:
             check_expected(exchange)
-        response = await self.endpoint(body=body, exchange=exchange)
-        name_model(exchange, response, body.model)
-        return response
+        return await self.endpoint(body=body, exchange=exchange)
 
     def build_schemas(self) -> None:
         """Build the schemas of the body, as the first body would; FastAPI's copies need them."""
@@ -198,21 +195,17 @@ def validated(schema: type[Schema], content: object) -> Schema:
     """Validate a JSON body against its schema.
 
     Raises:
-        RequestValidationError: the body does not fit the schema, or has an unknown field that
-            changes replies in another dialect.
+        Unprocessable: the body does not fit the schema, or has an unknown field that changes
+            replies in another dialect.
 
     """
-    lenient = schema.model_config.get("extra") == "ignore"
-    fields = content if lenient and isinstance(content, dict) else {}
-    if fields and (refused := refused_field(fields, schema.model_fields)):
-        raise RequestValidationError([{"loc": ("body", refused[0]), "msg": refused[1]}])
+    if isinstance(content, dict) and schema.model_config.get("extra") == "ignore":
+        check_unknown(content, schema.model_fields)
     try:
         return schema.model_validate(content)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError(
-            [{**item, "loc": ("body", *item["loc"])} for item in errors]
-        ) from None
+        raise Unprocessable(describe_errors(errors)) from None
 
 
 ADMIN_STATUSES = {
@@ -257,16 +250,21 @@ async def read_admin(exchange: ApiExchange, schema: type[Schema]) -> Schema:
     return validated(schema, await read_json(body, exchange.reservation))
 
 
-def bind_model(exchange: ApiExchange, model: ServedModel, engine: str | None = None) -> None:
+def bind_model(
+    exchange: ApiExchange, model: ServedModel, name: str | None = None, engine: str | None = None
+) -> None:
     """Note the model that answers a request, and keep it in memory until the reply is sent.
 
-    The reply, also an error, has the fingerprint of the engine, by default of the current one.
+    The reply, also an error, has the fingerprint of the engine, by default of the current one. It
+    names the model if there are several, or if the request has another `name`.
     """
     if exchange.fingerprint is NO_FINGERPRINT:
         model.uses.begin()
         exchange.reservation.on_release(model.uses.end)
     exchange.model = model
     exchange.fingerprint = model.fingerprint_header(engine)
+    if exchange.service.models.several or name not in (None, model.name):
+        exchange.model_name = quote(model.name, safe=f"{string.punctuation} ").encode()
 
 
 def check_expected(exchange: ApiExchange) -> None:
@@ -284,13 +282,6 @@ def check_expected(exchange: ApiExchange) -> None:
         "vectors of the two cannot be compared; send the request to the expected model, or compute "
         "the stored vectors again"
     )
-
-
-def name_model(exchange: ApiExchange, response: Response, asked: str | None) -> None:
-    """Add a header with the model's name if there are several, or if the request names another."""
-    name = exchange.model.name
-    if exchange.service.models.several or asked not in (None, name):
-        response.headers[MODEL_HEADER] = quote(name, safe=f"{string.punctuation} ")
 
 
 def deadline_of(exchange: ApiExchange) -> float:
@@ -335,35 +326,42 @@ def wants_safetensors(exchange: ApiExchange) -> bool:
 
 
 def reserve(
-    exchange: ApiExchange, size: int, *, held: int | None = None, advice: str | None = FEWER_TEXTS
+    exchange: ApiExchange,
+    size: int,
+    advice: str | None = FEWER_TEXTS,
+    *,
+    held: int | None = None,
+    beside: int = 0,
+    binary: bool = True,
 ) -> None:
     """Reserve the bytes of a reply before it is computed, and note their prediction.
 
-    `held` are the bytes of the reply and its computation in memory, `size` by default. `advice` in
-    the error message says how to get a smaller reply; it is None if the size is checked.
+    `held` are the bytes of the reply and its computation in memory, by default of the reply alone;
+    its bytes `beside` the `size` have no limit. Other arguments and errors are as for `check_size`;
+    the `advice` is None if the size is checked.
 
     Raises:
-        ReplyTooLarge: the reply would exceed the limit of a reply.
         Overloaded: other requests leave too few bytes.
 
     """
     if advice is not None and size > exchange.service.settings.max_response_bytes:
-        check_size(exchange, size, advice)  # raises
-    exchange.reservation.grow(size if held is None else held, bounded=True)
-    exchange.predicted_bytes = size
+        check_size(exchange, size, advice, binary=binary)  # raises
+    exchange.predicted_bytes = size + beside
+    exchange.reservation.grow(size + beside if held is None else held, bounded=True)
 
 
-def check_size(exchange: ApiExchange, size: int, less: str, *, binary: bool = True) -> None:
-    """Reject a reply that would be too large, before it is computed; `less` is advice.
+def check_size(exchange: ApiExchange, size: int, advice: str, *, binary: bool = True) -> None:
+    """Raise `ReplyTooLarge` for a reply that would be too large, before it is computed.
 
-    The advice includes the binary format, unless the reply is `binary` or has no such format.
+    The `advice` says how to get a smaller one: also in the binary format, unless the reply is
+    `binary` or has no such format.
     """
     limit = exchange.service.settings.max_response_bytes
     if size > limit:
         or_binary = "" if binary else f", or for the binary form (Accept: {SAFETENSORS})"
         raise ReplyTooLarge(
             f"the reply would have about {size} bytes, more than {limit} "
-            f"(--max-response-bytes): {less}{or_binary}"
+            f"(--max-response-bytes): {advice}{or_binary}"
         )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -332,6 +331,5 @@ def test_a_schema_of_a_new_dialect_ignores_no_field() -> None:
     class NewRequest(ModelRequest):
         texts: list[str]
 
-    with pytest.raises(RequestValidationError) as raised:
+    with pytest.raises(Unprocessable, match="^dimensions: Extra inputs"):
         validated(NewRequest, {"texts": ["a"], "dimensions": 2})
-    assert [error["loc"] for error in raised.value.errors()] == [("body", "dimensions")]

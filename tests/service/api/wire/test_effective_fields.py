@@ -14,8 +14,9 @@ import pytest
 
 from service.api.dialects import DIALECTS
 from service.api.native.texts import BoundedRequest, LenientRequest
-from service.api.wire.bodies import HARMLESS, refused_field
+from service.api.wire.bodies import HARMLESS, check_unknown
 from service.api.wire.route import JsonRoute, ModelRequest
+from service.errors import Unprocessable
 
 ROOT = Path(__file__).parents[4]
 VLLM = {
@@ -140,13 +141,12 @@ async def test_a_field_that_the_path_has_not_is_refused_by_name(
 
 
 def test_values_that_change_nothing_are_accepted() -> None:
-    assert refused_field({"late_chunking": False, "truncate": "END", "images": []}, ()) is None
-    assert refused_field({"late_chunking": None, "dimensions": None}, ()) is None
-    assert refused_field({"late_chunking": True}, {"late_chunking"}) is None
+    check_unknown({"late_chunking": False, "truncate": "END", "images": []}, ())
+    check_unknown({"late_chunking": None, "dimensions": None}, ())
+    check_unknown({"late_chunking": True}, {"late_chunking"})
     for fields in ({"unknown": 1, "late_chunking": True}, {"late_chunking": 0}):  # 0 == False
-        name, why = refused_field(fields, ()) or ("", "")
-        assert name == "late_chunking"
-        assert why.endswith("leave it out, or send False")
+        with pytest.raises(Unprocessable, match="^late_chunking: .* leave it out, or send False$"):
+            check_unknown(fields, ())
 
 
 TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1]}
