@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class ServiceError(Exception):
-    """Base of all errors that clients receive."""
+    """An unexpected error inside the service; base of all errors that clients receive."""
 
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
@@ -45,7 +45,7 @@ class ServiceError(Exception):
 
 
 class InvalidRequest(ServiceError, status=400, error_type="Validation"):
-    """The body is not valid JSON in UTF-8, or has NaN or a lone surrogate."""
+    """The body is not valid JSON in UTF-8 without a byte order mark, or has a lone surrogate."""
 
 
 class EmptyInputs(ServiceError, status=400, error_type="Empty"):
@@ -69,11 +69,11 @@ class Unauthorized(ServiceError, status=401, error_type="Validation"):
 
 
 class Forbidden(ServiceError, status=403, error_type="Validation"):
-    """The request's key does not allow the operation."""
+    """The request's key may not change models or start an export, or no admin key is set."""
 
 
 class UnknownModel(ServiceError, status=404, error_type="Validation"):
-    """The request names a model that is not served."""
+    """The request names a model that is not served, or a route that does not exist."""
 
 
 class RequestTimeout(ServiceError, status=408, error_type="Validation"):
@@ -115,7 +115,7 @@ class MisdirectedRequest(ServiceError, status=421, error_type="Validation"):
 
 
 class Unprocessable(ServiceError, status=422, error_type="Validation"):
-    """The request is well-formed but cannot be fulfilled."""
+    """A field, layer, head, token, prompt or number of inputs is not one that the model takes."""
 
     title, slug = "Unprocessable request", "unprocessable"
 
@@ -143,7 +143,7 @@ class HeaderFieldsTooLarge(ServiceError, status=431, error_type="Validation"):
 
 
 class Overloaded(ServiceError, status=429, error_type="Overloaded"):
-    """The queue is full."""
+    """The queue or the memory of requests is full, or the predicted wait is too long."""
 
     retryable = True
 
@@ -153,7 +153,7 @@ class DeadlinePassed(Overloaded):
 
 
 class EngineFailed(ServiceError, status=500):
-    """The engine raised, or its output is invalid."""
+    """The engine raised an error, or its output has a wrong shape or is not finite."""
 
 
 class EngineNotInstalled(ServiceError, status=501):
@@ -161,7 +161,7 @@ class EngineNotInstalled(ServiceError, status=501):
 
 
 class NotExported(ServiceError, status=501):
-    """The served graph lacks the requested output."""
+    """The model or its export lacks the requested output."""
 
 
 class NotVerified(NotExported):
@@ -169,7 +169,7 @@ class NotVerified(NotExported):
 
 
 class EngineUnavailable(ServiceError, status=503, error_type="Unhealthy"):
-    """The requested engine is down, or the service is draining."""
+    """The engine is down, or the service is stopping."""
 
     retryable = True
 

@@ -40,8 +40,8 @@ class ModelSettings(BaseSettings):
         Shown(Group.MODEL, "NAME", f"{DEFAULT_MODEL}, unless an artifact is given"),
     ] = Field(
         default_factory=tuple,
-        description="Checkpoint to serve: a hub name, name@revision, or a folder; "
-        "repeat the flag to serve several.",
+        description="Checkpoint to serve: a hub name, name@revision, or a folder; exported on "
+        "first use; repeat the flag to serve several.",
     )
     revision: Annotated[str | None, Shown(Group.MODEL, "REVISION", "the hub's main")] = Field(
         None, description="Branch, tag or commit of the model's repository on the hub."
@@ -57,8 +57,8 @@ class ModelSettings(BaseSettings):
         tuple[str, ...], BeforeValidator(listed), Shown(Group.MODEL, "NAME", "the model's own")
     ] = Field(
         default_factory=tuple,
-        description="Name of the model in requests, replies and lists; with several models, "
-        "repeat the flag for each, models before artifacts.",
+        description="Name of the model in requests, replies, lists, headers and metrics; with "
+        "several models, repeat the flag for each, models before artifacts.",
     )
     alias: Annotated[
         tuple[str, ...],
@@ -83,7 +83,9 @@ class ModelSettings(BaseSettings):
         "several.",
     )
     on_demand: Annotated[bool, Shown(Group.MODEL)] = Field(
-        True, description="Load a model of the repository by its first request."
+        True,
+        description="Load a model of the repository by its first request; otherwise only the "
+        "pinned ones, and those that an admin loads.",
     )
     export_on_demand: Annotated[Literal["auto", "allow", "refuse"], Shown(Group.MODEL)] = Field(
         "auto",
@@ -96,7 +98,7 @@ class ModelSettings(BaseSettings):
         "model that is not pinned makes room for another.",
     )
     precision: Annotated[Precision, Shown(Group.MODEL)] = Field(
-        "fp32", description="Precision of the export."
+        "fp32", description="Precision of a model's export; an artifact has its own."
     )
     pooling: Annotated[
         PoolingSetting | None, Shown(Group.MODEL, default="the checkpoint's own")

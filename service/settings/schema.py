@@ -81,7 +81,7 @@ class Settings(ModelSettings):
         description="TOML file of settings; flags and environment variables take precedence.",
     )
     engine: Annotated[Literal["onnx", "torch", "fake"], Shown(Group.DEVICE)] = Field(
-        "onnx", description="Engine; `fake` computes hashes, for load tests."
+        "onnx", description="Engine; `fake` answers from a hash, for load tests."
     )
     device: Annotated[Device, Shown(Group.DEVICE)] = Field(
         "auto", description="`auto` uses CUDA if there is a device; `cuda` requires it."
@@ -98,9 +98,15 @@ class Settings(ModelSettings):
     )
     device_memory_bytes: Annotated[
         groups.ModelBytes | None, Shown(Group.DEVICE, "BYTES", "no limit")
-    ] = Field(None, description="Maximum memory of each of the three graphs on a CUDA device.")
+    ] = Field(
+        None,
+        description="Maximum memory of each of the three graphs on a CUDA device; a batch that "
+        "needs more fails.",
+    )
     cuda_graphs: Annotated[bool, Shown(Group.DEVICE)] = Field(
-        False, description="Compute small batches of vectors by CUDA graphs."
+        False,
+        description="Compute small batches of vectors by CUDA graphs; requires CUDA, and an fp16 "
+        "export of a model of texts with `vectors.onnx`.",
     )
     threads: Annotated[
         groups.Processes | None, Shown(Group.DEVICE, "COUNT", "its share of the cores")
@@ -159,20 +165,28 @@ class Settings(ModelSettings):
             "this machine's own names where the service listens on a loopback address, any "
             "elsewhere",
         ),
-    ] = Field(None, description="Accepted hosts of requests, separated by commas; or `*`.")
+    ] = Field(
+        None,
+        description="Accepted hosts of requests, separated by commas; or `*`. `localhost`, "
+        "`127.0.0.1` and `[::1]` are always allowed.",
+    )
     image_hosts: Annotated[
         str | None, AfterValidator(validate_image_hosts), Shown(Group.SECURITY, "HOSTS", "none")
     ] = Field(
         None,
         description="Hosts from which pictures of requests are fetched, separated by commas: "
-        "names, `*.example.org`, or addresses, each possibly with a port.",
+        "names, `*.example.org`, or addresses, each possibly with a port. An address that is not "
+        "public must be listed itself, also where a listed name leads to it.",
     )
     verify_route: Annotated[bool, Shown(Group.SECURITY)] = Field(
         True, description="Serve `POST /verify`, which computes each text twice."
     )
     max_length: Annotated[
         groups.Count | None, Shown(Group.LIMITS, "TOKENS", "the checkpoint's own")
-    ] = Field(None, description="Maximum tokens of an input.")
+    ] = Field(
+        None,
+        description="Maximum tokens of an input, up to the checkpoint's position table.",
+    )
     max_characters: Annotated[
         groups.Count | None, Shown(Group.LIMITS, "CHARACTERS", "64 times the most tokens")
     ] = Field(None, description="Maximum characters of an input without truncation.")
@@ -205,7 +219,10 @@ class Settings(ModelSettings):
         16 * 2**20, ge=64, le=groups.MOST, description="Maximum bytes of a picture's file."
     )
     max_image_pixels: Annotated[int, Shown(Group.LIMITS, "PIXELS")] = Field(
-        2**26, gt=0, le=2**30 // 12, description="Maximum width × height of a picture."
+        2**26,
+        gt=0,
+        le=2**30 // 12,
+        description="Maximum width × height of a picture, checked before it is decoded.",
     )
     max_response_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         128 * 2**20,
@@ -217,12 +234,14 @@ class Settings(ModelSettings):
         512 * 2**20,
         ge=2**16,
         le=groups.MOST,
-        description="Maximum bytes of all requests and replies in memory; beyond it, 429.",
+        description="Maximum bytes of all requests in memory, reserved before they are parsed: "
+        "their values, tokenised texts, hidden states for maps, and replies. Beyond it, 429; a "
+        "request that needs more by itself is a 413.",
     )
     max_queue_tokens: Annotated[groups.QueueTokens, Shown(Group.LIMITS, "TOKENS")] = Field(
         2**20,
-        description="Maximum tokens waiting in a lane; beyond it, 429. A request may take at most "
-        "half of the free capacity.",
+        description="Maximum tokens waiting in a lane, with those of texts that are being "
+        "tokenised; beyond it, 429. A request may take at most half of the free capacity.",
     )
     max_queue_texts: Annotated[groups.QueueTexts, Shown(Group.LIMITS, "TEXTS")] = Field(
         16384,

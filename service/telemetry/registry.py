@@ -69,7 +69,10 @@ class Registry(CollectorRegistry):
     `headscope_`; names are defined only here.
     """
 
-    requests = counter("Requests answered.", "route", "status")
+    requests = counter(
+        "Requests answered, including errors and refusals of incomplete requests.",
+        *("route", "status"),
+    )
     request_seconds = histogram(
         SECONDS, "Time from the last byte of a request to the last byte of its reply.", "route"
     )
@@ -80,7 +83,8 @@ class Registry(CollectorRegistry):
     reply_bytes = counter("Bytes of the bodies of replies.", "route")
     reply_prediction_ratio = histogram(
         PREDICTION,
-        "Ratio of the bytes of a reply to the bytes that were predicted and reserved.",
+        "Ratio of the bytes of a reply to the bytes that were predicted and reserved; above 1 too "
+        "few were.",
         "route",
     )
     client_disconnects = counter("Requests whose client left before the reply was complete.")
@@ -91,9 +95,9 @@ class Registry(CollectorRegistry):
     build_info = largest(
         "1, labelled with the versions of Headscope and Python.", "version", "python"
     )
-    ready = smallest("1 unless readiness is known to fail.")
+    ready = smallest("1 unless readiness is known to fail; a scrape starts no probe.")
     connections = total("Open connections of clients.")
-    body_bytes_in_flight = total("Bytes of request bodies in memory.")
+    body_bytes_in_flight = total("Bytes of the bodies of requests in memory.")
     reply_bytes_in_flight = total("Bytes of replies in memory or reserved.")
     body_bytes_in_flight_limit = total("Maximum bytes of request bodies in flight.")
     reply_bytes_in_flight_limit = total("Maximum bytes of replies in flight.")
@@ -105,10 +109,14 @@ class Registry(CollectorRegistry):
     )
     workers = total("Number of serving processes.")
     worker_restarts = counter("Restarts of ended workers.")
-    models_bytes = total("Bytes of the models in memory, measured or predicted.")
+    models_bytes = total("Bytes of the models in memory, as the budget counts them.")
     models_bytes_limit = total("Maximum bytes of the models in memory; 0 is no limit.")
     model_loads = counter("Models loaded after the start.")
-    model_load_failures = counter("Failed loads of models.", "reason")
+    model_load_failures = counter(
+        "Failed loads of models: invalid (cannot be opened, started or verified), memory (beyond "
+        "the budget) or refused (the request may not start the export).",
+        "reason",
+    )
     model_evictions = counter("Models unloaded to make room for another.")
 
     tokens = counter("Tokens computed, without padding.", *LANE)
@@ -132,7 +140,9 @@ class Registry(CollectorRegistry):
     failed_batches = counter("Batches that ended in an error.", *LANE)
     dropped_texts = counter("Texts dropped because their client left.", *LANE)
     queue_refused = counter(
-        "Requests that a queue rejected, or dropped after a wait.", *LANE, "reason"
+        "Requests that a queue refused (tokens, texts, wait, deadline), or whose deadline passed "
+        "in it (deadline).",
+        *(*LANE, "reason"),
     )
     queue_tokens = total("Tokens waiting.", *LANE)
     queue_texts = total("Texts and maps waiting.", *LANE)
@@ -140,25 +150,36 @@ class Registry(CollectorRegistry):
     queue_texts_limit = total("Maximum number of waiting texts.", *LANE)
     batch_tokens_limit = largest("Maximum tokens of a batch.", "model")
     input_tokens_limit = largest("Maximum tokens of an input.", "model")
-    engine_calls_limit = total("Maximum number of concurrent batches of an engine.", "model")
+    engine_calls_limit = total(
+        "Number of batches that an engine computes at once: if the rate of "
+        "headscope_inference_seconds_sum equals it, the engine is always busy.",
+        "model",
+    )
     degraded = largest("1 while a stand-in serves in place of a model's failed engine.", "model")
     device_up = smallest(
         "1 while a device of a model on several devices computes, 0 once it is lost.", *DEVICE
     )
-    device_queued_tokens = total("Tokens in flight on a device.", *DEVICE)
+    device_queued_tokens = total(
+        "Tokens in flight on a device, by which the next batch chooses its device.", *DEVICE
+    )
     engine_restarts = counter("Restarts of failed engines.", "model")
     verified_batches = counter(
-        "Batches that PyTorch computed again for comparison.", "model", "result"
+        "Batches that PyTorch computed again for comparison: passed, failed, or unknown if PyTorch "
+        "could not.",
+        *("model", "result"),
     )
     live_max_abs_diff = largest(
-        "Largest difference from PyTorch in live verification.", "model", "kind"
+        "Largest difference from PyTorch in live verification, of hidden states, attention weights "
+        "and pooled unit vectors.",
+        *("model", "kind"),
     )
     engine_info = largest(
-        "1, labelled with a model's engine, provider and attention kernels.",
+        "1, labelled with a model's engine, provider, attention kernels on a GPU, and precision.",
         *("engine", "provider", "attention_kernels", "precision", "model"),
     )
     model_versions = total(
-        "Processes that have a version of a model, by its state.",
+        "Processes that have a version of a model, by its state: serving, loaded, loading (without "
+        "a fingerprint) or draining.",
         *("model", "version", "fingerprint", "state"),
     )
 
