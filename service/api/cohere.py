@@ -14,9 +14,8 @@ from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.quantization import FEATURES_PER_BYTE
@@ -30,8 +29,8 @@ from service.api.drop_in.forms import (
     json_error,
     usage,
 )
-from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
-from service.api.native.texts import LenientRequest
+from service.api.drop_in.scores import Documents, Ranking, ScoresRequest, ranked
+from service.api.requests import LenientRequest, list_of
 from service.api.wire.media import JSON, Unwritten
 from service.api.wire.pictures import ONE_PART, content_part, picture_at, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
@@ -40,14 +39,13 @@ from service.api.wire.route import (
     ApiExchange,
     JsonRoute,
     PartsResponse,
-    json_reply,
     reserve,
 )
 from service.api.wire.schemas import any_of, named, schema
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.inference.ranking.choice import RankTexts, check_reranker
+from service.inference.ranking.choice import RankTexts
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
@@ -109,26 +107,21 @@ MAX_TEXTS = 96
 InputType = Literal["search_document", "search_query", "classification", "clustering", "image"]
 
 
-def _inputs(value: object) -> list[Input]:
-    if not isinstance(value, list):
-        raise PydanticCustomError("inputs", "a list is needed")
-    inputs = []
-    for index, item in enumerate(value):
-        match item:
-            case {"content": [part]}:
-                inputs.append(content_part(part, f"inputs[{index}].content[0]"))
-            case _:
-                raise wrong(
-                    f"inputs[{index}] is not a single text or picture, each of which has a vector: "
-                    "send one part of content in each input"
-                )
-    return inputs
+def _input(value: object, index: int) -> Input:
+    match value:
+        case {"content": [part]}:
+            return content_part(part, f"inputs[{index}].content[0]")
+    raise wrong(
+        f"inputs[{index}] is not a single text or picture, each of which has a vector: send one "
+        "part of content in each input"
+    )
 
 
-def _images(value: object) -> list[Input]:
-    if not isinstance(value, list):
-        raise PydanticCustomError("images", "a list is needed")
-    return [picture_at(item, f"images[{index}]") for index, item in enumerate(value)]
+def _image(value: object, index: int) -> Input:
+    return picture_at(value, f"images[{index}]")
+
+
+_ITEMS = "a list with at least one item is needed"
 
 
 class CohereEmbedRequest(LenientRequest):
@@ -137,14 +130,20 @@ class CohereEmbedRequest(LenientRequest):
     needs = check_embedder
 
     texts: list[str] | None = Field(None, description="At most 96.")
-    images: Annotated[
-        list[Input] | None,
-        PlainValidator(_images),
-        WithJsonSchema(schema([schema(str, format="uri")])),
-    ] = Field(None, description="In place of `texts`: data URLs or addresses of pictures.")
-    inputs: Annotated[
-        list[Input] | None, PlainValidator(_inputs), WithJsonSchema(schema([{"content": ONE_PART}]))
-    ] = Field(None, description="In place of `texts`: contents of one text or picture each.")
+    images: (
+        Annotated[
+            list[Input],
+            list_of(_image, _ITEMS),
+            WithJsonSchema(schema([schema(str, format="uri")])),
+        ]
+        | None
+    ) = Field(None, description="In place of `texts`: data URLs or addresses of pictures.")
+    inputs: (
+        Annotated[
+            list[Input], list_of(_input, _ITEMS), WithJsonSchema(schema([{"content": ONE_PART}]))
+        ]
+        | None
+    ) = Field(None, description="In place of `texts`: contents of one text or picture each.")
     input_type: InputType | None = Field(
         None, description="Chooses a prompt of the checkpoint; without effect where it names none."
     )
@@ -164,17 +163,11 @@ class CohereEmbedRequest(LenientRequest):
     @model_validator(mode="after")
     def _one_kind(self) -> CohereEmbedRequest:
         if [self.texts, self.images, self.inputs].count(None) != 2:
-            raise PydanticCustomError(
-                "texts", "one of `texts`, `images` and `inputs` is needed, and no other beside it"
-            )
+            raise wrong("one of `texts`, `images` and `inputs` is needed, and no other beside it")
         if self.input_type == "image" and any(isinstance(given, str) for given in self.given):
-            raise PydanticCustomError("texts", "input_type image is for pictures: leave it out")
+            raise wrong("input_type image is for pictures: leave it out")
         if not 1 <= len(self.given) <= MAX_TEXTS:
-            raise PydanticCustomError(
-                "texts",
-                "{count} inputs in one request; 1 to {most} are taken",
-                {"count": len(self.given), "most": MAX_TEXTS},
-            )
+            raise wrong(f"{len(self.given)} inputs in one request; 1 to {MAX_TEXTS} are taken")
         return self
 
     @property
@@ -273,10 +266,8 @@ async def _answer(
     return PartsResponse([pieces()], JSON, timings)
 
 
-class CohereRankRequest(LenientRequest):
+class CohereRankRequest(ScoresRequest):
     """Request of `POST /v2/rerank`, and base of the `POST /v1/rerank` request."""
-
-    needs = check_reranker
 
     query: str
     documents: Documents
@@ -288,45 +279,56 @@ class CohereRankRequest(LenientRequest):
         False, description="Own field: logits without a sigmoid, which do not saturate at 1.0."
     )
 
-    async def ranking(self, exchange: ApiExchange, *, documents: bool) -> Ranking:
-        """Reserve the reply, and score the documents, each cut to `max_tokens_per_doc`."""
-        self.check_model(exchange.model.inference)
-        text = CHARACTER_BYTES * sum(map(len, self.documents)) if documents else 0
-        size = RANK_BYTES * len(self.documents) + text
-        texts = RankTexts([self.query], self.documents, Options(truncate=True))
-        return await ranked(exchange, texts, size, max_tokens=self.max_tokens_per_doc)
+    @property
+    def returned(self) -> bool:
+        """Whether each result includes its document."""
+        return False
 
-    def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, object]]:
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
+        """Reserve the reply, and score the documents, each cut to `max_tokens_per_doc`."""
+        texts = RankTexts([self.query], self.documents, Options(truncate=True))
+        most = self.max_tokens_per_doc
+        return await ranked(exchange, texts, returned=self.returned, max_tokens=most)
+
+    def results(self, ranking: Ranking) -> list[dict[str, object]]:
         """Return the first `top_n` results, the largest score first."""
         return [
             {"index": index, "relevance_score": score}
-            | ({"document": {"text": self.documents[index]}} if documents else {})
+            | ({"document": {"text": self.documents[index]}} if self.returned else {})
             for index, score in ranking.best(self.top_n, raw=self.raw_scores)
         ]
+
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the reply of `POST /v2/rerank`."""
+        del exchange
+        meta = searched("2", len(self.documents), ranking.timings)
+        return {"id": new_id(), "results": self.results(ranking), "meta": meta}
 
 
 _RANK = {"index": int, "relevance_score": float}
 RERANK_REPLY = named("RerankReply", {"id": str, "results": [_RANK], "meta": META})
 
 
-async def rerank(body: CohereRankRequest, exchange: ApiExchange) -> Response:
-    """Rank the documents, the most relevant to the query first; long documents are cut."""
-    ranking = await body.ranking(exchange, documents=False)
-
-    def content() -> object:
-        return {
-            "id": new_id(),
-            "results": body.ranks(ranking, documents=False),
-            "meta": searched("2", len(body.documents), ranking.timings),
-        }
-
-    return await json_reply(exchange, content, ranking.timings)
-
-
 class JinaRerankRequest(CohereRankRequest):
     """Request body of `POST /v1/rerank`."""
 
     return_documents: bool = Field(True, description="Whether each result includes its document.")
+
+    @property
+    def returned(self) -> bool:
+        """Whether each result includes its document."""
+        return self.return_documents
+
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the reply of `POST /v1/rerank`."""
+        return {
+            "id": new_id(),
+            "model": exchange.model.name,
+            "usage": usage(ranking.timings),
+            "results": self.results(ranking),
+            "meta": searched("1", len(self.documents), ranking.timings),
+            **warning_field(ranking.timings.warnings),
+        }
 
 
 JINA_RERANK_REPLY = named(
@@ -340,23 +342,4 @@ JINA_RERANK_REPLY = named(
         **WARNED,
     },
 )
-
-
-async def jina_rerank(body: JinaRerankRequest, exchange: ApiExchange) -> Response:
-    """Rank the documents, the most relevant to the query first; long documents are cut."""
-    ranking = await body.ranking(exchange, documents=body.return_documents)
-
-    def content() -> object:
-        return {
-            "id": new_id(),
-            "model": exchange.model.name,
-            "usage": usage(ranking.timings),
-            "results": body.ranks(ranking, documents=body.return_documents),
-            "meta": searched("1", len(body.documents), ranking.timings),
-            **warning_field(ranking.timings.warnings),
-        }
-
-    return await json_reply(exchange, content, ranking.timings)
-
-
 ROUTERS = (router,)

@@ -38,24 +38,24 @@ from service.api.drop_in.forms import (
     listed_models,
     usage,
 )
-from service.api.drop_in.scores import PREDICTION, RANK_BYTES, label_bytes, predictions, ranked
-from service.api.native.texts import LenientRequest
+from service.api.drop_in.scores import (
+    PREDICTION,
+    Ranking,
+    ScoresRequest,
+    label_bytes,
+    predictions,
+    ranked,
+)
+from service.api.requests import LenientRequest
 from service.api.wire.pictures import picture_at, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
-from service.api.wire.route import (
-    CHARACTER_BYTES,
-    ApiExchange,
-    JsonRoute,
-    caller_of,
-    json_reply,
-    reserve,
-)
+from service.api.wire.route import ApiExchange, JsonRoute, caller_of, json_reply, reserve
 from service.api.wire.schemas import any_of, named, schema
 from service.errors import InvalidRequest, NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.inference.ranking.choice import RankTexts, check_reranker
+from service.inference.ranking.choice import RankTexts
 from service.inference.tasks.task_heads import probabilities, required_task, task_scores
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
@@ -130,10 +130,9 @@ def envelope(kind: str, model: str, timings: Timings) -> dict[str, object]:
     }
 
 
-class InfinityRerankRequest(InfinityRequest):
+class InfinityRerankRequest(InfinityRequest, ScoresRequest):
     """Request body of `POST /rerank` with `documents`."""
 
-    needs = check_reranker
     form_fields: ClassVar[frozenset[str]] = frozenset({"documents"})
 
     query: Text
@@ -144,32 +143,26 @@ class InfinityRerankRequest(InfinityRequest):
     )
     top_n: int | None = Field(None, gt=0, description="Maximum number of results; all when null.")
 
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
+        """Reserve the reply, and score the documents; long documents are cut."""
+        texts = RankTexts([self.query], self.documents, Options(truncate=True))
+        return await ranked(exchange, texts, returned=self.return_documents)
 
-_RANK = {"relevance_score": float, "index": int, "document?": str}
-RERANK_REPLY = named("InfinityRerankReply", {**_ENVELOPE, "object": "rerank", "results": [_RANK]})
-
-
-async def rerank(body: InfinityRerankRequest, exchange: ApiExchange) -> Response:
-    """Rank the documents, the most relevant to the query first; long documents are cut."""
-    body.check_model(exchange.model.inference)
-    size = RANK_BYTES * len(body.documents)
-    if body.return_documents:
-        size += CHARACTER_BYTES * sum(map(len, body.documents))
-    texts = RankTexts([body.query], body.documents, Options(truncate=True))
-    ranking = await ranked(exchange, texts, size)
-
-    def content() -> object:
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the reply, the largest score first."""
         results = [
             {
                 "relevance_score": score,
                 "index": index,
-                "document": body.documents[index] if body.return_documents else None,
+                "document": self.documents[index] if self.return_documents else None,
             }
-            for index, score in ranking.best(body.top_n, raw=body.raw_scores)
+            for index, score in ranking.best(self.top_n, raw=self.raw_scores)
         ]
         return envelope("rerank", exchange.model.name, ranking.timings) | {"results": results}
 
-    return await json_reply(exchange, content, ranking.timings)
+
+_RANK = {"relevance_score": float, "index": int, "document?": str}
+RERANK_REPLY = named("InfinityRerankReply", {**_ENVELOPE, "object": "rerank", "results": [_RANK]})
 
 
 router = APIRouter(route_class=JsonRoute, tags=["infinity"])

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 
 from service.api.drop_in.embedding import TextsOrIds, check_cut, check_given
-from service.api.native.texts import LenientRequest, nullable
+from service.api.requests import LenientRequest, nullable
 from service.api.wire.pictures import ONE_PART, closed_object, content_part, wrong
 from service.api.wire.schemas import any_of, schema
 from service.errors import Unprocessable

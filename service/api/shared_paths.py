@@ -6,8 +6,6 @@ vLLM's requests have a field that only vLLM has, such as `truncate_prompt_tokens
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -22,13 +20,6 @@ from service.api.wire.schemas import any_of
 tei_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 cohere_router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 jina_router = APIRouter(route_class=JsonRoute, tags=["jina"])
-_ANSWERS: Mapping[type, Callable[..., Awaitable[Response]]] = {
-    tei.RerankRequest: tei.rerank,
-    cohere.CohereRankRequest: cohere.rerank,
-    cohere.JinaRerankRequest: cohere.jina_rerank,
-    infinity.InfinityRerankRequest: infinity.rerank,
-    vllm.VllmRerankRequest: vllm.rerank,
-}
 
 
 @tei_router.post(
@@ -46,7 +37,7 @@ async def rerank(
 
     vLLM's format has `documents` and a field that only vLLM has, such as `truncate_prompt_tokens`.
     """
-    return await _ANSWERS[type(body)](body, exchange)
+    return await body.answer(exchange)
 
 
 @cohere_router.post(
@@ -62,7 +53,7 @@ async def rerank_v2(
 
     A body with a field that only vLLM has is answered in vLLM's format.
     """
-    return await _ANSWERS[type(body)](body, exchange)
+    return await body.answer(exchange)
 
 
 @jina_router.post(
@@ -79,4 +70,4 @@ async def rerank_v1(
 
     A body with a field that only vLLM has is answered in its format.
     """
-    return await _ANSWERS[type(body)](body, exchange)
+    return await body.answer(exchange)

@@ -17,7 +17,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from fastapi import APIRouter
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
@@ -31,18 +30,16 @@ from service.api.drop_in.forms import (
     json_error,
     usage,
 )
-from service.api.drop_in.scores import RANK_BYTES, Documents, Ranking, ranked
+from service.api.drop_in.scores import Documents, Ranking, ScoresRequest, ranked
 from service.api.messages import MessagesRequest, TruncatingRequest
 from service.api.wire.media import JSON
-from service.api.wire.pictures import loaded
+from service.api.wire.pictures import loaded, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
 from service.api.wire.route import (
-    CHARACTER_BYTES,
     ApiExchange,
     JsonRoute,
     PartsResponse,
     caller_of,
-    json_reply,
     reserve,
 )
 from service.api.wire.schemas import any_of, named
@@ -88,14 +85,14 @@ _ENVELOPE = {
 """Schema of `envelope`."""
 
 
-def envelope(exchange: ApiExchange, kind: str, model: str, timings: Timings) -> dict[str, object]:
+def envelope(exchange: ApiExchange, kind: str, timings: Timings) -> dict[str, object]:
     """Return the fields of every reply beside its data."""
     more = {"completion_tokens": 0, "prompt_tokens_details": None}
     return {
         "id": f"{kind}-{exchange.request_id}",
         "object": "list",
         "created": int(time.time()),
-        "model": model,
+        "model": exchange.model.name,
         "usage": usage(timings) | more,
         **warning_field(timings.warnings),
     }
@@ -158,7 +155,7 @@ async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
     prepared = await inference.prepare(inputs, options, caller, "encode")
 
     def closing(timings: Timings) -> Mapping[str, object]:
-        return envelope(exchange, "pooling", model.name, timings)
+        return envelope(exchange, "pooling", timings)
 
     form = ListForm(
         b'{"data":[',
@@ -223,25 +220,24 @@ def cosines(inference: Inference) -> bool:
     return False
 
 
-async def scored(
-    exchange: ApiExchange,
-    pairs: Pairs,
-    names: tuple[str, str],
-    body: TruncatingRequest,
-    size: int,
-    max_tokens_per_doc: int | None = None,
-) -> Ranking:
-    """Score each of at least one pair, in the order of the request; `size` is the reply's bytes.
+class PairsRequest(TruncatingRequest, ScoresRequest):
+    """Request for scores of pairs."""
 
-    A second text is cut to `max_tokens_per_doc` before it is paired. Error messages have `names`.
-    """
-    inference = exchange.model.inference
-    body.check_length(inference.limits.max_tokens)
-    texts = RankTexts(*pairs, body.options("{}"), names=names)
-    if cosines(inference):
-        prompts = without_prompt(inference), without_prompt(inference)
-        texts = replace(texts, prompts=prompts, similarity="cosine")
-    return await ranked(exchange, texts, size, max_tokens_per_doc)
+    needs = cosines
+
+    def rank_texts(self, inference: Inference, pairs: Pairs, names: tuple[str, str]) -> RankTexts:
+        """Return the texts of at least one pair, with their names in error messages."""
+        self.check_length(inference.limits.max_tokens)
+        texts = RankTexts(*pairs, self.options("{}"), names=names)
+        if cosines(inference):
+            prompts = without_prompt(inference), without_prompt(inference)
+            texts = replace(texts, prompts=prompts, similarity="cosine")
+        return texts
+
+    @property
+    def raw(self) -> bool:
+        """Whether logits stay logits."""
+        return self.use_activation is False
 
 
 SCORE_BYTES = 64
@@ -251,10 +247,8 @@ NAMES = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), (
 Side = str | list[str]
 
 
-class ScoreRequest(TruncatingRequest):
+class ScoreRequest(PairsRequest):
     """Request body of `POST /score` and `/v1/score`."""
-
-    needs = cosines
 
     text_1: Side | None = Field(None, description="A text, or as many texts as on the other side.")
     text_2: Side | None = Field(None, description="A text or a list of texts.")
@@ -268,10 +262,9 @@ class ScoreRequest(TruncatingRequest):
     def _sides(self) -> ScoreRequest:
         (first, second), _ = self.pairs
         if len(first) not in (1, len(second)) or not second:
-            raise PydanticCustomError(
-                "sides",
-                "{first} texts and {second}: one with many, or as many with as many are scored",
-                {"first": len(first), "second": len(second)},
+            raise wrong(
+                f"{len(first)} texts and {len(second)}: one with many, or as many with as many are "
+                "scored"
             )
         return self
 
@@ -282,7 +275,22 @@ class ScoreRequest(TruncatingRequest):
             first, second = (getattr(self, name) for name in names)
             if first is not None and second is not None:
                 return (_listed(first), _listed(second)), names
-        raise PydanticCustomError("sides", "text_1 and text_2 are needed")
+        raise wrong("text_1 and text_2 are needed")
+
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
+        """Reserve the reply, and score each pair."""
+        pairs, (first, second) = self.pairs
+        names = f"{first}[{{}}]", f"{second}[{{}}]"
+        texts = self.rank_texts(exchange.model.inference, pairs, names)
+        return await ranked(exchange, texts, SCORE_BYTES)
+
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the reply, in the order of the request."""
+        data = [
+            {"index": index, "object": "score", "score": score}
+            for index, score in enumerate(ranking.scores(raw=self.raw))
+        ]
+        return envelope(exchange, "score", ranking.timings) | {"data": data}
 
 
 def _listed(side: Side) -> list[str]:
@@ -297,20 +305,7 @@ SCORE_REPLY = named("ScoreReply", {**_ENVELOPE, "data": [_SCORE]})
 @router.post("/score", responses=replies(SCORE_REPLY, ERRORS))
 async def score(body: ScoreRequest, exchange: ApiExchange) -> Response:
     """Score each pair by a cross-encoder, MaxSim, or the cosine of its vectors."""
-    model, (pairs, (first, second)) = exchange.model, body.pairs
-    body.check_model(model.inference)
-    size = SCORE_BYTES * len(pairs[1])
-    ranking = await scored(exchange, pairs, (f"{first}[{{}}]", f"{second}[{{}}]"), body, size)
-    scores = ranking.scores(raw=body.use_activation is False)
-
-    def content() -> object:
-        data = [
-            {"index": index, "object": "score", "score": score}
-            for index, score in enumerate(scores)
-        ]
-        return envelope(exchange, "score", model.name, ranking.timings) | {"data": data}
-
-    return await json_reply(exchange, content, ranking.timings)
+    return await body.answer(exchange)
 
 
 FORM_FIELDS = frozenset(
@@ -322,10 +317,9 @@ FORM_FIELDS = frozenset(
 """Fields that no other service's rerank request has."""
 
 
-class VllmRerankRequest(TruncatingRequest):
+class VllmRerankRequest(PairsRequest):
     """Rerank request with one of `FORM_FIELDS`."""
 
-    needs = cosines
     form_fields: ClassVar[frozenset[str]] = FORM_FIELDS
     error_form: ClassVar[ErrorForm | None] = error_response
 
@@ -336,35 +330,32 @@ class VllmRerankRequest(TruncatingRequest):
         None, ge=1, description="Tokens after which a document is cut; no cut by default."
     )
 
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
+        """Reserve the reply, and score the documents, each cut to `max_tokens_per_doc`."""
+        pairs, names = ([self.query], self.documents), ("the query", "documents[{}]")
+        texts = self.rank_texts(exchange.model.inference, pairs, names)
+        return await ranked(exchange, texts, returned=True, max_tokens=self.max_tokens_per_doc)
 
-_RANK = {"index": int, "document": {"text": str}, "relevance_score": float}
-RERANK_REPLY = named(
-    "VllmRerankReply", {"id": str, "model": str, "usage": USAGE, "results": [_RANK], **WARNED}
-)
-
-
-async def rerank(body: VllmRerankRequest, exchange: ApiExchange) -> Response:
-    """Rank the documents, the most relevant to the query first."""
-    model = exchange.model
-    body.check_model(model.inference)
-    size = RANK_BYTES * len(body.documents) + CHARACTER_BYTES * sum(map(len, body.documents))
-    pairs, most = ([body.query], body.documents), body.max_tokens_per_doc
-    ranking = await scored(exchange, pairs, ("the query", "documents[{}]"), body, size, most)
-
-    def content() -> object:
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the reply, the largest score first."""
         results = [
-            {"index": index, "document": {"text": body.documents[index]}, "relevance_score": score}
-            for index, score in ranking.best(body.top_n or None, raw=body.use_activation is False)
+            {"index": index, "document": {"text": self.documents[index]}, "relevance_score": score}
+            for index, score in ranking.best(self.top_n or None, raw=self.raw)
         ]
+        outer = envelope(exchange, "rerank", ranking.timings)
         return {
-            "id": envelope(exchange, "rerank", model.name, ranking.timings)["id"],
-            "model": model.name,
+            "id": outer["id"],
+            "model": exchange.model.name,
             "usage": usage(ranking.timings),
             "results": results,
             **warning_field(ranking.timings.warnings),
         }
 
-    return await json_reply(exchange, content, ranking.timings)
+
+_RANK = {"index": int, "document": {"text": str}, "relevance_score": float}
+RERANK_REPLY = named(
+    "VllmRerankReply", {"id": str, "model": str, "usage": USAGE, "results": [_RANK], **WARNED}
+)
 
 
 ROUTERS = (router,)

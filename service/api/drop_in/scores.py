@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
+from starlette.responses import Response
 
-from service.api.wire.route import FEWER_TEXTS, ApiExchange, caller_of, check_size, reserve
+from service.api.requests import LenientRequest, list_of
+from service.api.wire.pictures import wrong
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    FEWER_TEXTS,
+    ApiExchange,
+    caller_of,
+    check_size,
+    json_reply,
+    reserve,
+)
 from service.api.wire.schemas import any_of, named, schema
 from service.engines.contract import Floats
 from service.inference.core import Inference
-from service.inference.ranking.choice import RankTexts, scorer_of
+from service.inference.ranking.choice import RankTexts, check_reranker, scorer_of
 from service.inference.ranking.ranker import Ranker, order_of
 from service.inference.ranking.scorers import SeparateScorer
 from service.inference.tasks.task_heads import sigmoid
@@ -33,26 +45,16 @@ PREDICTION_BYTES = 40
 _ALONE = Options(truncate=True, naming="documents[{}]")
 
 
-def _documents(value: object) -> list[str]:
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("documents", "a list with at least one document is needed")
-    texts = []
-    for index, document in enumerate(value):
-        match document:
-            case str(text) | {"text": str(text)}:
-                texts.append(text)
-            case _:
-                raise PydanticCustomError(
-                    "documents",
-                    "documents[{index}] is neither a text nor an object with a text",
-                    {"index": index},
-                )
-    return texts
+def _document(value: object, index: int) -> str:
+    match value:
+        case str(text) | {"text": str(text)}:
+            return text
+    raise wrong(f"documents[{index}] is neither a text nor an object with a text")
 
 
 Documents = Annotated[
     list[str],
-    PlainValidator(_documents),
+    list_of(_document, "a list with at least one document is needed"),
     WithJsonSchema(schema([any_of(str, {"text": str}), ...])),
     Field(description="Documents to rank: texts, or objects with a `text`."),
 ]
@@ -122,11 +124,23 @@ class Ranking:
 
 
 async def ranked(
-    exchange: ApiExchange, texts: RankTexts, reply_bytes: int, max_tokens: int | None = None
+    exchange: ApiExchange,
+    texts: RankTexts,
+    item_bytes: int = RANK_BYTES,
+    *,
+    returned: bool = False,
+    max_tokens: int | None = None,
 ) -> Ranking:
-    """Reserve a reply, and score documents, each cut to `max_tokens`, by their relevance."""
-    reserve(exchange, reply_bytes)
+    """Reserve a reply, and score documents, each cut to `max_tokens`, by their relevance.
+
+    `item_bytes` are the predicted bytes of a score in the reply, without its document, which is
+    also `returned` or not.
+    """
     inference, caller, given = exchange.model.inference, caller_of(exchange), texts.documents
+    reply_bytes = item_bytes * len(given)
+    if returned:
+        reply_bytes += CHARACTER_BYTES * sum(map(len, given))
+    reserve(exchange, reply_bytes)
     if max_tokens is not None:
         documents = await shortened(inference, given, max_tokens, caller)
         texts = replace(texts, documents=documents)
@@ -140,6 +154,26 @@ async def ranked(
     ranker = Ranker(scorer, texts.documents)
     await ranker.rank(reply_bytes)
     return Ranking(ranker.scores, scorer.scoring == "logit", scorer.timings)
+
+
+class ScoresRequest(LenientRequest):
+    """Request for scores of texts; a dialect adds its fields and the form of its reply."""
+
+    needs: ClassVar[Callable[[Inference], object]] = check_reranker
+
+    @abstractmethod
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
+        """Reserve the reply, and score the texts."""
+
+    @abstractmethod
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the JSON reply."""
+
+    async def answer(self, exchange: ApiExchange) -> Response:
+        """Reply with the scores."""
+        self.check_model(exchange.model.inference)
+        ranking = await self.ranking(exchange)
+        return await json_reply(exchange, lambda: self.content(exchange, ranking), ranking.timings)
 
 
 PREDICTION = named("Prediction", {"score": float, "label": str})

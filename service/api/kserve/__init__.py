@@ -1,5 +1,5 @@
 """The Open Inference Protocol (KServe v2): health, metadata, and texts in, tensors out."""
 
-from service.api.kserve import infer, models, repository
+from service.api.kserve import infer, models
 
-ROUTERS = (repository.router, infer.router, models.router)
+ROUTERS = (models.repository, infer.router, models.router)

@@ -1,4 +1,7 @@
-"""`GET /v2`, `/v2/health/…` and `/v2/models/{model}`: metadata and readiness; errors.
+"""`GET /v2`, `/v2/health/…`, `/v2/models/{model}` and `/v2/repository`: metadata, state, errors.
+
+The repository is KServe's model repository extension: index, load and unload.
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_model_repository.md
 
 A model's name may contain slashes, percent-encoded or not, as in
 `sentence-transformers/all-MiniLM-L6-v2`.
@@ -8,19 +11,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Literal
 
 from fastapi import APIRouter, HTTPException
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from service.api.drop_in.forms import json_error
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import problems_in_form, replies
-from service.api.wire.route import ApiExchange, bind_model, check_expected, chosen_model
-from service.api.wire.schemas import named
+from service.api.wire.route import (
+    ApiExchange,
+    admin_errors,
+    bind_model,
+    check_expected,
+    chosen_model,
+    read_admin,
+)
+from service.api.wire.schemas import documented_body, named
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, ServiceError, UnknownModel
 from service.inference.encoding import EncodeOptions
+from service.models.control import State, versions
 from service.models.served import ServedModel
 from service.system.distribution import version
 
@@ -177,3 +191,91 @@ def describe(model: ServedModel) -> dict[str, object]:
         "inputs": [{"name": INPUT, "datatype": "BYTES", "shape": [-1]}],
         "outputs": outputs,
     }
+
+
+STATES: dict[State, Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]] = {
+    "serving": "READY",
+    "loaded": "READY",
+    "loading": "LOADING",
+    "draining": "UNLOADING",
+    "available": "UNAVAILABLE",
+    "failed": "UNAVAILABLE",
+}
+"""State → state of the protocol."""
+
+repository = APIRouter(prefix="/v2/repository", tags=["kserve"])
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class IndexRequest(_Body):
+    """Request body of the index."""
+
+    ready: bool = Field(False, description="List only versions that serve.")
+
+
+class LoadParameters(_Body):
+    """Parameters of a load."""
+
+    version: str | None = Field(None, min_length=1, max_length=64)
+
+
+class LoadRequest(_Body):
+    """Request body of a load."""
+
+    parameters: LoadParameters = LoadParameters()
+
+
+class UnloadParameters(LoadParameters):
+    """Parameters of an unload."""
+
+    unload_dependents: bool = False
+
+
+class UnloadRequest(_Body):
+    """Request body of an unload."""
+
+    parameters: UnloadParameters = UnloadParameters()
+
+
+_RESPONSES = admin_errors(ERRORS)
+_post = partial(repository.post, response_class=Response, responses=_RESPONSES)
+"""Decorator of a route whose reply has no body."""
+_ENTRY = {"name": str, "version": str, "state": str, "reason": str}
+
+
+@repository.post(
+    "/index", responses=replies([_ENTRY], _RESPONSES), openapi_extra=documented_body(IndexRequest)
+)
+async def index(exchange: ApiExchange) -> JSONResponse:
+    """List all versions that the service has or can load; an admin key is needed."""
+    asked = await read_admin(exchange, IndexRequest)
+    control = exchange.service.control
+    entries = [
+        {
+            "name": own.name,
+            "version": own.version,
+            "state": STATES[own.state],
+            "reason": own.reason or "",
+        }
+        for own in versions(control, await control.refresh())
+    ]
+    return JSONResponse([one for one in entries if one["state"] == "READY" or not asked.ready])
+
+
+@_post(f"/models/{MODEL_PARAMETER}/load", openapi_extra=documented_body(LoadRequest))
+async def load(exchange: ApiExchange, model: str) -> Response:
+    """Load a model, or swap its version; an admin key is needed."""
+    wanted = (await read_admin(exchange, LoadRequest)).parameters
+    await exchange.service.control.load(Target(model, wanted.version))
+    return Response()
+
+
+@_post(f"/models/{MODEL_PARAMETER}/unload", openapi_extra=documented_body(UnloadRequest))
+async def unload(exchange: ApiExchange, model: str) -> Response:
+    """Unload a model, or one version of it; an admin key is needed."""
+    wanted = (await read_admin(exchange, UnloadRequest)).parameters
+    exchange.service.control.unload(Target(model, wanted.version))
+    return Response()

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
@@ -21,8 +20,10 @@ from model.numerics.late_interaction import ROLES
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
 from service.api.native.indices import Ablate, EncoderHead, Indices, ablated_heads, selected_indices
-from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
-from service.api.wire.schemas import any_of
+from service.api.native.texts import TextRequest
+from service.api.requests import Distinct, StrictRequest
+from service.api.wire.pictures import wrong
+from service.api.wire.schemas import schema
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
@@ -35,32 +36,26 @@ from service.inference.tokenization.text import Offset, Text
 from service.inference.tokenization.tokenizer import Options
 
 
-def _spans(value: object) -> list[list[Offset]] | None:
+def _spans(value: object) -> list[list[Offset]]:
     """Validate a list of [start, end] for each input, up to the first invalid item."""
-    if value is None:
-        return None
     if not isinstance(value, list) or not all(isinstance(of_text, list) for of_text in value):
-        raise PydanticCustomError("spans", "a list of [start, end] for each input is needed")
+        raise wrong("a list of [start, end] for each input is needed")
     if sum(map(len, value)) > MOST_SPANS:
-        raise PydanticCustomError("spans", f"at most {MOST_SPANS} spans are taken in a request")
-    spans: list[list[Offset]] = []
-    for index, of_text in enumerate(value):
-        spans.append([])
-        for place, span in enumerate(of_text):
-            match span:
-                case [start, end] if type(start) is type(end) is int:
-                    spans[-1].append((start, end))
-                case _:
-                    raise PydanticCustomError(
-                        "spans",
-                        "spans[{index}][{place}] is not [start, end] of two integers",
-                        {"index": index, "place": place},
-                    )
-    return spans
+        raise wrong(f"at most {MOST_SPANS} spans are taken in a request")
+    return [
+        [_span(*item, index) for item in enumerate(of_text)] for index, of_text in enumerate(value)
+    ]
+
+
+def _span(place: int, span: object, index: int) -> Offset:
+    match span:
+        case [start, end] if type(start) is type(end) is int:
+            return start, end
+    raise wrong(f"spans[{index}][{place}] is not [start, end] of two integers")
 
 
 Spans = Annotated[
-    list[list[Offset]] | None, PlainValidator(_spans), WithJsonSchema(any_of([[[int, int]]], None))
+    list[list[Offset]], PlainValidator(_spans), WithJsonSchema(schema([[[int, int]]]))
 ]
 
 
@@ -104,11 +99,7 @@ class Chunk(StrictRequest):
     def _smaller_overlap(self) -> Chunk:
         """Reject an overlap of more than half a chunk, which would repeat all text."""
         if 2 * (self.overlap or 0) > self.size:
-            raise PydanticCustomError(
-                "overlap",
-                "chunk: overlap {overlap} is more than half of size {size}",
-                {"overlap": self.overlap, "size": self.size},
-            )
+            raise wrong(f"chunk: overlap {self.overlap} is more than half of size {self.size}")
         return self
 
     @property
@@ -126,7 +117,7 @@ class LongTextRequest(TextRequest):
         description="What happens to a text beyond the model's limit: an error (the default), "
         "truncation as by `truncate`, or overlapping windows.",
     )
-    spans: Spans = Field(
+    spans: Spans | None = Field(
         None,
         description="Start and end of each span of each input, in code points; the token vectors "
         "of each span are pooled to one vector (late chunking).",
@@ -141,11 +132,9 @@ class LongTextRequest(TextRequest):
         """Reject a `truncate` that contradicts `overflow`."""
         cuts = self.overflow == "truncate"
         if self.overflow and (self._keeps if cuts else self.truncate):
-            raise PydanticCustomError(
-                "overflow",
-                'truncate {truncate} and overflow "{overflow}" exclude each other: leave out '
-                "`truncate`",
-                {"truncate": str(self.truncate).lower(), "overflow": self.overflow},
+            raise wrong(
+                f'truncate {str(self.truncate).lower()} and overflow "{self.overflow}" exclude '
+                "each other: leave out `truncate`"
             )
         return self
 
@@ -211,9 +200,7 @@ class EncodeRequest(LongTextRequest):
     """Request body of `POST /encode`."""
 
     takes_files = True
-    outputs: Annotated[
-        list[OutputName], Field(min_length=1, max_length=len(NAMED)), AfterValidator(no_duplicates)
-    ] = Field(
+    outputs: Distinct[OutputName] = Field(
         default=["tokens", "pooled"],
         description="Token vectors, one pooled vector, a sparse vector, and the vectors of late "
         "interaction, as far as the model has them; none by default with `spans` or `chunk`.",
@@ -221,7 +208,9 @@ class EncodeRequest(LongTextRequest):
     layer: int = Field(
         -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
     )
-    layers: Indices = Field(None, description="Hidden states, in this order, in place of `layer`.")
+    layers: Indices | None = Field(
+        None, description="Hidden states, in this order, in place of `layer`."
+    )
     ablate: Ablate[EncoderHead] = Field(None, description="Heads whose output is set to zero.")
     pooling: PoolingName | None = Field(None, description="The checkpoint's default.")
     normalize: bool | None = Field(

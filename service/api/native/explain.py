@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field
 from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.pooling import PoolingName
@@ -28,9 +27,10 @@ from service.api.native.explain_forms import (
     matches_json,
     reply_bytes,
 )
-from service.api.native.texts import OBJECTS, Header, TextRequest, no_duplicates, with_pictures
+from service.api.native.texts import OBJECTS, Header, TextRequest, with_pictures
+from service.api.requests import Distinct, list_of
 from service.api.wire.media import JSON, SAFETENSORS
-from service.api.wire.pictures import element
+from service.api.wire.pictures import element, wrong
 from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     ApiExchange,
@@ -58,43 +58,37 @@ from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
 
 
-def _sides(value: object) -> list[Input]:
-    """Validate pairs of texts and pictures, and return their items in turn.
-
-    All first items of the pairs are texts or all are pictures, and so are all second items.
-    """
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError(
-            "inputs", "a list with at least one pair of texts or pictures is needed"
-        )
-    sides: list[Input] = []
-    for index, pair in enumerate(value):
-        match pair:
-            case [str() | dict() as first, str() | dict() as second]:
-                sides += [_side(first, index, 0), _side(second, index, 1)]
-            case _:
-                raise PydanticCustomError(
-                    "inputs", "inputs[{index}] is no pair of texts or pictures", {"index": index}
-                )
-        for side in (0, 1):
-            if isinstance(sides[side - 2], Picture) != isinstance(sides[side], Picture):
-                raise PydanticCustomError(
-                    "inputs",
-                    "inputs[{index}][{side}] and inputs[0][{side}] are a text and a picture: send "
-                    "pairs of each kind in requests of their own",
-                    {"index": index, "side": side},
-                )
-    return sides
+def _pair(value: object, index: int) -> tuple[Input, Input]:
+    match value:
+        case [str() | dict() as first, str() | dict() as second]:
+            return _side(first, index, 0), _side(second, index, 1)
+    raise wrong(f"inputs[{index}] is no pair of texts or pictures")
 
 
 def _side(value: str | dict[str, object], index: int, side: int) -> Input:
     return value if isinstance(value, str) else element(value, f"inputs[{index}][{side}]")
 
 
+def _in_turn(pairs: Sequence[tuple[Input, Input]]) -> list[Input]:
+    """Return the items of pairs in turn.
+
+    All first items of the pairs are texts or all are pictures, and so are all second items.
+    """
+    for index, pair in enumerate(pairs):
+        for side, (given, first) in enumerate(zip(pair, pairs[0], strict=True)):
+            if isinstance(given, Picture) != isinstance(first, Picture):
+                raise wrong(
+                    f"inputs[{index}][{side}] and inputs[0][{side}] are a text and a picture: send "
+                    "pairs of each kind in requests of their own"
+                )
+    return [given for pair in pairs for given in pair]
+
+
 _ITEM = any_of(str, *OBJECTS)
 Sides = Annotated[
     list[Input],
-    PlainValidator(_sides),
+    list_of(_pair, "a list with at least one pair of texts or pictures is needed"),
+    AfterValidator(_in_turn),
     WithJsonSchema(
         schema(
             [[_ITEM, _ITEM], ...],
@@ -117,10 +111,7 @@ class ExplainRequest(TextRequest):
     """Request body of `POST /explain`."""
 
     inputs: Sides = Field(description="Pairs of texts or pictures; each is encoded by itself.")
-    include: (
-        Annotated[list[Method], Field(min_length=1, max_length=5), AfterValidator(no_duplicates)]
-        | None
-    ) = Field(
+    include: Distinct[Method] | None = Field(
         None,
         description="Shares of each pair of tokens, the loss without each token, shares of each "
         'pair of input tokens, the loss without each head; ["pairs"] by default, with two towers '

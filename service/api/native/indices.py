@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, PlainValidator
+from pydantic import AfterValidator, Field
 from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
-from service.api.native.texts import StrictRequest, no_duplicates
-from service.api.wire.schemas import any_of, schema
+from service.api.requests import StrictRequest, distinct, list_of
+from service.api.wire.pictures import wrong
+from service.api.wire.schemas import schema
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
 from service.inference.attention.maps import LayersAndHeads
@@ -20,22 +20,19 @@ from service.inference.attention.maps import LayersAndHeads
 T = TypeVar("T")
 
 
-def _indices(value: object) -> list[int] | None:
-    """Validate a list of distinct integers, up to its first invalid item."""
-    if value is None:
-        return None
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("indices", "a list with at least one integer is needed")
-    for item in value:
-        if type(item) is not int:
-            raise PydanticCustomError("indices", "a list of integers is needed")
-    return no_duplicates(value)
+def _index(value: object, _: int) -> int:
+    if type(value) is not int:
+        raise wrong("a list of integers is needed")
+    return value
 
 
 INDEX_LIST = schema([int, ...], uniqueItems=True)
 """JSON schema of a list of distinct integers."""
 Indices = Annotated[
-    list[int] | None, PlainValidator(_indices), WithJsonSchema(any_of(INDEX_LIST, None))
+    list[int],
+    list_of(_index, "a list with at least one integer is needed"),
+    AfterValidator(distinct),
+    WithJsonSchema(INDEX_LIST),
 ]
 
 

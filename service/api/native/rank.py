@@ -14,21 +14,15 @@ from typing import Annotated
 import numpy as np
 import orjson
 from fastapi import APIRouter
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from model.artifact.sentence import SentenceConfig
 from service.api.drop_in.embedding import known_prompt
 from service.api.drop_in.scores import ScoreWeights
 from service.api.native.replies import TOKENS, reply
-from service.api.native.texts import (
-    TEXT_BYTES,
-    TOKEN_BYTES,
-    BackendName,
-    Header,
-    StrictRequest,
-    no_duplicates,
-)
+from service.api.native.texts import TEXT_BYTES, TOKEN_BYTES, BackendName, Header
+from service.api.requests import Distinct, StrictRequest
 from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     ApiExchange,
@@ -103,12 +97,7 @@ class RankRequest(ModelRequest, StrictRequest):
         "difference of two documents' scores word by word, and their ranks without single words.",
     )
     compare: (
-        Annotated[
-            list[Annotated[int, Field(ge=0)]],
-            Field(min_length=2, max_length=2),
-            AfterValidator(no_duplicates),
-        ]
-        | None
+        Annotated[Distinct[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)] | None
     ) = Field(
         None,
         description="Indices of the two documents of a contrast; those with the highest scores by "

@@ -8,17 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 
+from service.api.requests import StrictRequest, list_of
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import Unwritten
-from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, closed_object, element, loaded
+from service.api.wire.pictures import (
+    FIRST_FRAME,
+    ONE_FIELD,
+    closed_object,
+    element,
+    loaded,
+    wrong,
+)
 from service.api.wire.replies import warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
 from service.api.wire.schemas import any_of, schema
@@ -37,9 +44,9 @@ def _elements(value: object) -> list[Input]:
     """
     values = [value] if isinstance(value, str | dict | Picture) else value
     if not isinstance(values, list):
-        raise PydanticCustomError("inputs", "a text, a list of texts or a list of pairs is needed")
+        raise wrong("a text, a list of texts or a list of pairs is needed")
     if not values:
-        raise PydanticCustomError("inputs", "at least one text is needed")
+        raise wrong("at least one text is needed")
     kinds = {*map(type, values)}
     if kinds == {str}:
         return [*values]
@@ -60,9 +67,7 @@ def _elements(value: object) -> list[Input]:
                 wanted = "no text" if not pairs else "neither a text nor a pair"
                 if mixed:
                     wanted = f"neither a text, a pair nor a picture: {ONE_FIELD}"
-                raise PydanticCustomError(
-                    "inputs", f"inputs[{{index}}] is {wanted}", {"index": index}
-                )
+                raise wrong(f"inputs[{index}] is {wanted}")
     return inputs
 
 
@@ -98,80 +103,22 @@ Inputs = Annotated[
 
 
 BackendName = Literal["onnx", "torch"]
-MAX_FIELDS = 64
-"""Maximum number of fields of a request, as each unknown field takes time to reject."""
 TOKEN_BYTES, TEXT_BYTES = 64, 256
 """Predicted bytes of a token (piece, id, offsets, segment) and of a text's names in a reply."""
 
 
-def no_duplicates(values: list[Any]) -> list[Any]:
-    """Return a list, if no value is listed twice."""
-    if len(set(values)) != len(values):
-        raise PydanticCustomError("duplicate", "a value is listed twice")
-    return values
-
-
-def _targets(value: object) -> list[str] | None:
-    """Validate a text or list of texts as a list, up to its first invalid item."""
-    if value is None or isinstance(value, str):
-        return value if value is None else [value]
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("targets", "a text, or a list of texts, is needed")
-    for index, text in enumerate(value):
-        if not isinstance(text, str):
-            raise PydanticCustomError("targets", "targets[{index}] is no text", {"index": index})
-    return list(value)
+def _target(value: object, index: int) -> str:
+    if not isinstance(value, str):
+        raise wrong(f"targets[{index}] is no text")
+    return value
 
 
 Targets = Annotated[
-    list[str] | None, PlainValidator(_targets), WithJsonSchema(any_of(str, [str, ...], None))
+    list[str],
+    list_of(_target, "a text, or a list of texts, is needed"),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema(any_of(str, [str, ...])),
 ]
-
-
-_SHOWN = ("title", "description", "default", "examples")
-
-
-def nullable(schema: dict[str, Any]) -> None:
-    """Allow null in every optional field of a request's JSON schema."""
-    for name, field in schema.get("properties", {}).items():
-        if name in schema.get("required", ()) or {"type": "null"} in field.get("anyOf", ()):
-            continue
-        kinds = {key: field.pop(key) for key in [*field] if key not in _SHOWN}
-        field["anyOf"] = [*kinds.pop("anyOf", ()), *([kinds] if kinds else []), {"type": "null"}]
-
-
-class BoundedRequest(BaseModel):
-    """Request with a bounded number of fields, in which null means an absent field."""
-
-    model_config = ConfigDict(json_schema_extra=nullable)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _given_fields(cls, fields: object) -> object:
-        if not isinstance(fields, dict):
-            return fields
-        if len(fields) > MAX_FIELDS:
-            raise PydanticCustomError("fields", "there are too many fields")
-        if None not in fields.values():
-            return fields
-        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {
-            name: value
-            for name, value in fields.items()
-            if value is not None or name not in optional
-        }
-
-
-class StrictRequest(BoundedRequest):
-    """Request without type conversion that rejects unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class LenientRequest(ModelRequest, BoundedRequest):
-    """Request without type conversion that ignores unknown fields, as other services do."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class TextRequest(ModelRequest, StrictRequest):

@@ -14,7 +14,8 @@ from starlette.responses import Response
 from model.artifact.manifest import passed_uses, recorded_tolerances
 from model.config.precision import USES
 from model.numerics.comparison import Comparison, Kind, Tolerance
-from service.api.native.texts import Inputs, StrictRequest
+from service.api.native.texts import Inputs
+from service.api.requests import StrictRequest
 from service.api.wire.pictures import loaded
 from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest, caller_of

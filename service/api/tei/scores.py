@@ -12,19 +12,27 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.drop_in.embedding import EXAMPLES, check_embedder, check_given
-from service.api.drop_in.scores import PREDICTION, ScoreWeights, label_bytes, predictions, ranked
-from service.api.native.texts import OBJECTS, LenientRequest, no_duplicates
+from service.api.drop_in.scores import (
+    PREDICTION,
+    Ranking,
+    ScoresRequest,
+    ScoreWeights,
+    label_bytes,
+    predictions,
+    ranked,
+)
+from service.api.native.texts import OBJECTS
+from service.api.requests import Distinct
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.tei.vectors import EmbedRequest, EmbedSparseRequest, embed_sparse, embed_texts
 from service.api.wire.bodies import OPENAPI
-from service.api.wire.pictures import element, loaded
+from service.api.wire.pictures import element, loaded, wrong
 from service.api.wire.replies import replies
 from service.api.wire.route import (
     CHARACTER_BYTES,
@@ -40,7 +48,7 @@ from service.api.wire.schemas import any_of, named, schema
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.ranking.choice import RankTexts, check_reranker
+from service.inference.ranking.choice import RankTexts
 from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
 from service.inference.tasks.task_heads import (
     TEMPLATE,
@@ -59,7 +67,6 @@ from service.inference.tokenization.text import Text
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
 tasks_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 SCORE_BYTES = 24
-_NAMES = "the query", "texts[{}]"
 
 
 class SimilarityInput(BaseModel):
@@ -83,47 +90,50 @@ class SimilarityParameters(TeiRequest):
     )
 
 
-class SimilarityRequest(LenientRequest):
+class SimilarityRequest(ScoresRequest):
     """Request body of `POST /similarity`."""
 
     needs = check_embedder
 
     inputs: SimilarityInput
-    parameters: SimilarityParameters | None = None
+    parameters: SimilarityParameters = SimilarityParameters()
+
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
+        """Reserve the reply, and score each sentence."""
+        parameters, given = self.parameters, self.inputs
+        check_given([given.source_sentence], "inputs.source_sentence")
+        check_given(given.sentences, "inputs.sentences")
+        texts = RankTexts(
+            [given.source_sentence],
+            given.sentences,
+            parameters.options(exchange),
+            (parameters.prompt_name, parameters.prompt_name),
+            ("inputs.source_sentence", "inputs.sentences[{}]"),
+            weights=parameters.weights.model_dump() if parameters.weights else None,
+            similarity="cosine" if parameters.weights is None else None,
+        )
+        return await ranked(exchange, texts, SCORE_BYTES)
+
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the score of each sentence."""
+        del exchange
+        return ranking.scores()
 
 
 @router.post("/similarity", responses=replies([float], ERRORS))
 async def similarity(body: SimilarityRequest, exchange: ApiExchange) -> Response:
     """Return the cosine, or hybrid score, of each of `sentences` with `source_sentence`."""
-    body.check_model(exchange.model.inference)
-    parameters, source = body.parameters or SimilarityParameters(), body.inputs.source_sentence
-    check_given([source], "inputs.source_sentence")
-    check_given(body.inputs.sentences, "inputs.sentences")
-    prompts = parameters.prompt_name, parameters.prompt_name
-    names = "inputs.source_sentence", "inputs.sentences[{}]"
-    texts = RankTexts(
-        [source],
-        body.inputs.sentences,
-        parameters.options(exchange),
-        prompts,
-        names,
-        weights=parameters.weights.model_dump() if parameters.weights else None,
-        similarity="cosine" if parameters.weights is None else None,
-    )
-    size = SCORE_BYTES * len(texts.documents)
-    ranking = await ranked(exchange, texts, size)
-    response = await json_reply(exchange, ranking.scores, ranking.timings)
-    return add_compute_headers(response, exchange, [source, *texts.documents])
+    given = body.inputs
+    response = await body.answer(exchange)
+    return add_compute_headers(response, exchange, [given.source_sentence, *given.sentences])
 
 
-RANK_BYTES = 56
-"""Predicted bytes of a result in JSON, without its text."""
+RANK = named("TeiRank", {"index": int, "score": float, "text?": str})
 
 
-class RerankRequest(TeiRequest):
+class RerankRequest(TeiRequest, ScoresRequest):
     """Request body of `POST /rerank` with `texts`."""
 
-    needs = check_reranker
     form_fields: ClassVar[frozenset[str]] = frozenset({"texts"})
 
     query: str
@@ -137,34 +147,35 @@ class RerankRequest(TeiRequest):
     return_text: bool = Field(False, description="Whether each result includes its text.")
 
     @property
-    def returned(self) -> list[str] | None:
-        """Texts to include in the results; None to omit them."""
-        return self.texts if self.return_text else None
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each text with the query."""
+        return [(self.query, text) for text in self.texts]
 
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
+        """Reserve the reply, and score the texts."""
+        options, weights = self.options(exchange), self.weights
+        check_given(self.pairs, "texts")
+        texts = RankTexts(
+            [self.query],
+            self.texts,
+            options,
+            names=("the query", "texts[{}]"),
+            weights=weights.model_dump() if weights else None,
+        )
+        return await ranked(exchange, texts, returned=self.return_text)
 
-RANK = named("TeiRank", {"index": int, "score": float, "text?": str})
-
-
-async def rerank(body: RerankRequest, exchange: ApiExchange) -> Response:
-    """Rank the texts, the most relevant to the query first."""
-    body.check_model(exchange.model.inference)
-    options = body.options(exchange)
-    weights = body.weights.model_dump() if body.weights else None
-    texts = RankTexts([body.query], body.texts, options, names=_NAMES, weights=weights)
-    pairs = [(body.query, text) for text in body.texts]
-    check_given(pairs, "texts")
-    size = RANK_BYTES * len(body.texts) + CHARACTER_BYTES * sum(map(len, body.returned or ()))
-    ranking = await ranked(exchange, texts, size)
-
-    def content() -> object:
-        texts = body.returned
+    def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
+        """Return the ranks, the most relevant to the query first."""
+        del exchange
         return [
-            {"index": index, "score": score, **({} if texts is None else {"text": texts[index]})}
-            for index, score in ranking.best(raw=body.raw_scores)
+            {"index": index, "score": score}
+            | ({"text": self.texts[index]} if self.return_text else {})
+            for index, score in ranking.best(raw=self.raw_scores)
         ]
 
-    response = await json_reply(exchange, content, ranking.timings)
-    return add_compute_headers(response, exchange, pairs)
+    async def answer(self, exchange: ApiExchange) -> Response:
+        """Reply with the ranks, and TEI's headers."""
+        return add_compute_headers(await super().answer(exchange), exchange, self.pairs)
 
 
 SPAN_BYTES = 96
@@ -228,7 +239,7 @@ def _inputs(value: object) -> PredictInputs:
     if isinstance(value, dict):
         return PredictInputs([element(value, "inputs")], batch=False)
     if not isinstance(value, list) or not value:
-        raise PydanticCustomError("inputs", _FORMS)
+        raise wrong(_FORMS)
     if isinstance(value[0], str):
         return PredictInputs([_sequence(0, value)], batch=False)
     return PredictInputs([_sequence(*item) for item in enumerate(value)], batch=True)
@@ -244,7 +255,7 @@ def _sequence(index: int, value: object) -> Input:
             return text
         case [str(first), str(second)]:
             return first, second
-    raise PydanticCustomError("inputs", _FORMS)
+    raise wrong(_FORMS)
 
 
 _SEQUENCE = schema([str, ...], maxItems=2)
@@ -276,11 +287,7 @@ class PredictRequest(TeiRequest):
     )
 
     labels: (
-        Annotated[
-            list[Annotated[str, Field(min_length=1)]],
-            Field(min_length=1, max_length=MAX_LABELS),
-            AfterValidator(no_duplicates),
-        ]
+        Annotated[Distinct[Annotated[str, Field(min_length=1)]], Field(max_length=MAX_LABELS)]
         | None
     ) = Field(
         None,
@@ -437,7 +444,7 @@ async def root(body: RootRequest, exchange: ApiExchange) -> Response:
     content = {**(body.model_extra or {}), "model": body.model}
     match task and (task.kind, task.outputs):
         case ("sequence_classification", 1):
-            return await rerank(validated(RerankRequest, content), exchange)
+            return await validated(RerankRequest, content).answer(exchange)
         case ("sequence_classification" | "token_classification", _):
             return await predict(validated(PredictRequest, content), exchange)
         case ("sparse", _):

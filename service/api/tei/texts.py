@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field
 from starlette.responses import Response
 
-from service.api.native.texts import LenientRequest
+from service.api.requests import LenientRequest
 from service.api.wire.replies import error_reply, problems_in_form
 from service.api.wire.route import ApiExchange
 from service.api.wire.schemas import named

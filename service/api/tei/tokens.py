@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.drop_in.embedding import IDS_SCHEMA, check_given, token_ids
-from service.api.native.texts import LenientRequest
+from service.api.requests import LenientRequest
 from service.api.tei.texts import ERRORS
 from service.api.tei.vectors import SPARSE_KINDS
 from service.api.wire.media import JSON, Part, is_known

@@ -44,12 +44,14 @@ class HeadScoresRequest(TextRequest):
 
     layer: int = Field(description="Layer 0 … L−1, negative from the end.")
     head: int = Field(description="Head 0 … N−1, negative from the end.")
-    queries: Places = Field(
+    queries: Places | None = Field(
         None,
         description="Query tokens, 0 … S−1, negative from the end of each text; of a picture also "
         "patches as [row, column] and special tokens by name; all by default.",
     )
-    keys: Places = Field(None, description="Key tokens, counted as `queries`; all by default.")
+    keys: Places | None = Field(
+        None, description="Key tokens, counted as `queries`; all by default."
+    )
     ablate: Ablate[EncoderHead] = Field(
         None, description="Heads of the encoder whose output is set to zero."
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field
 from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig, PatchLayout
 from service.api.native.indices import Ablate, Head, Indices, ablated_heads, selected_heads
-from service.api.native.texts import Targets, TextRequest, no_duplicates
+from service.api.native.texts import Targets, TextRequest
+from service.api.requests import Distinct, distinct, list_of
+from service.api.wire.pictures import wrong
 from service.api.wire.schemas import any_of, schema
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
@@ -26,32 +27,22 @@ Place: TypeAlias = int | str | tuple[int, int]
 """Number of a token, name of a special token, or row and column of a patch."""
 
 
-def _places(value: object) -> list[Place] | None:
-    """Validate a list of distinct places, up to its first invalid item."""
-    if value is None:
-        return None
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("places", "a list with at least one token is needed")
-    return no_duplicates([_place(item) for item in value])
-
-
-def _place(item: object) -> Place:
-    if type(item) is int or isinstance(item, str):
-        return item
-    if isinstance(item, list) and len(item) == 2:
-        row, column = item
-        if type(row) is type(column) is int:
+def _place(item: object, _: int) -> Place:
+    match item:
+        case int() | str() if not isinstance(item, bool):
+            return item
+        case [row, column] if type(row) is type(column) is int:
             return row, column
-    raise PydanticCustomError(
-        "places",
-        "a token is an integer, and of a picture also [row, column] or a special token's name",
+    raise wrong(
+        "a token is an integer, and of a picture also [row, column] or a special token's name"
     )
 
 
 Places = Annotated[
-    list[Place] | None,
-    PlainValidator(_places),
-    WithJsonSchema(any_of(schema([any_of(int, [int, int], str), ...], uniqueItems=True), None)),
+    list[Place],
+    list_of(_place, "a list with at least one token is needed"),
+    AfterValidator(distinct),
+    WithJsonSchema(schema([any_of(int, [int, int], str), ...], uniqueItems=True)),
 ]
 
 
@@ -98,31 +89,30 @@ class AttentionRequest(TextRequest):
     """Request body of `POST /attention`."""
 
     takes_files = True
-    targets: Targets = Field(
+    targets: Targets | None = Field(
         None, description="Decoder output to score for each input: one text for each input."
     )
-    maps: (
-        Annotated[list[MapKind], Field(min_length=1, max_length=3), AfterValidator(no_duplicates)]
-        | None
-    ) = Field(None, description="By default `cross` with targets, else `encoder`.")
-    layers: Indices = Field(None, description="0 … L−1, negative from the end; all by default.")
-    heads: Indices = Field(None, description="0 … N−1, negative from the end; all by default.")
-    include: Annotated[
-        list[ArrayName],
-        Field(min_length=1, max_length=len(get_args(ArrayName))),
-        AfterValidator(no_duplicates),
-    ] = Field(
+    maps: Distinct[MapKind] | None = Field(
+        None, description="By default `cross` with targets, else `encoder`."
+    )
+    layers: Indices | None = Field(
+        None, description="0 … L−1, negative from the end; all by default."
+    )
+    heads: Indices | None = Field(
+        None, description="0 … N−1, negative from the end; all by default."
+    )
+    include: Distinct[ArrayName] = Field(
         default=["weights"],
         description="Maps, statistics of each map, attention rollout of the encoder, norms of "
         "each head's contributions, norm rollout of the encoder, and the log-probability of each "
         "target token.",
     )
-    queries: Places = Field(
+    queries: Places | None = Field(
         None,
         description="Rows of each map, 0 … S−1, negative from the end of each text; of a picture "
         "also patches as [row, column] and special tokens by name; all by default.",
     )
-    keys: Places = Field(None, description="Columns of each map, likewise.")
+    keys: Places | None = Field(None, description="Columns of each map, likewise.")
     max_size: int | None = Field(
         None,
         ge=1,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from model.artifact.manifest import Artifact
-from service.api.kserve.inputs import (
+from service.api.kserve.infer import (
     InferParameters,
     InferRequest,
     InputTensor,

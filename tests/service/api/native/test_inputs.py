@@ -73,9 +73,7 @@ TEXTS = [tokenized(3), tokenized(1, 2)]
 HEADER = Header("m", "onnx", {"layers": [0]})
 
 
-@pytest.mark.parametrize(
-    ("given", "found"), [(None, None), ("a", ["a"]), ("", [""]), (["a", ""], ["a", ""])]
-)
+@pytest.mark.parametrize(("given", "found"), [("a", ["a"]), ("", [""]), (["a", ""], ["a", ""])])
 def test_a_text_is_a_list_of_one(given: Any, found: Any) -> None:
     assert ADAPTER.validate_python(given) == found
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from model.artifact.manifest import Artifact
-from service.api.native.texts import LenientRequest
+from service.api.requests import LenientRequest
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, SAFETENSORS
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from service.api.dialects import DIALECTS
-from service.api.native.texts import BoundedRequest, LenientRequest
+from service.api.requests import BoundedRequest, LenientRequest
 from service.api.wire.bodies import HARMLESS, check_unknown
 from service.api.wire.route import JsonRoute, ModelRequest
 from service.errors import Unprocessable
