@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -176,7 +177,8 @@ OWN: dict[str, Any] = {
 
 def every_schema(of: type[BoundedRequest]) -> Iterator[type[BoundedRequest]]:
     for schema in of.__subclasses__():
-        yield schema
+        if not inspect.isabstract(schema):
+            yield schema
         yield from every_schema(schema)
 
 
