@@ -1,24 +1,23 @@
-"""Request with its retries. Requests change nothing in the service, so they may be sent twice.
-
-The coroutines here and in `headscope.exchange` serve both clients. Only sending, waiting and the
-concurrency are written twice; in `Client` these three block, and never suspend.
-"""
+"""Requests with their retries. They change nothing in the service, so they may be sent twice."""
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import http
 import json
 import math
 import random
 import re
+import ssl
 import threading
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import httpx
 
 from headscope.errors import (
     DeadlineExceeded,
@@ -38,6 +37,9 @@ from headscope.results import Info
 T = TypeVar("T")
 U = TypeVar("U")
 JSON = "application/json"
+CONNECT_SECONDS = 5.0
+"""Timeout for connecting to the host, after which the client retries."""
+KEY = re.compile(r"[!-~]+")
 MAX_DETAIL_CHARACTERS = 1000
 MAX_TIMEOUT_MS = 999_999_999
 KINDS: Mapping[int, type[HeadscopeError]] = {
@@ -55,20 +57,6 @@ MEANINGS = {
     "prompt_missing": "computed without a prompt, though the model names prompts",
     "unknown_tokens": "computed with more than a tenth of unknown tokens",
 }
-
-
-@dataclass(frozen=True)
-class Send:
-    """Request to be sent."""
-
-    path: str
-    headers: Mapping[str, str]
-    content: bytes | None
-    """JSON of a POST; None for a GET."""
-    seconds: float
-    """Remaining seconds for the whole reply."""
-    silence_seconds: float
-    """Seconds without a byte after which the connection counts as ended."""
 
 
 @dataclass(frozen=True)
@@ -159,54 +147,76 @@ class Retries:
         return requested + most * (1 + jitter) / 2
 
 
-@dataclass(eq=False)
-class Session(ABC):
-    """State that all calls of a client share."""
+class Session:
+    """Client of a service, whose calls are coroutines of one event loop.
 
-    url: str
-    timeout: float
-    retries: Retries
-    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
-    jitter: Callable[[], float] = field(default=random.random, repr=False)
-    infos: dict[str | None, Info] = field(default_factory=dict, repr=False)
-    """Information about models by name, requested once each."""
-    warnings: Warnings = field(default_factory=Warnings)
-    """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
-    fingerprint: str | None = None
-    """Fingerprint of the model that gave the last result; None without the header."""
-    expect_fingerprint: str | None = None
-    """Fingerprint of the model that has to answer; None for any model.
-
-    Set it to the `fingerprint` of stored vectors: a call that another model would answer raises
-    `Refused` with status 409, before anything is computed.
+    Calls take further fields of their route as keyword arguments. With `on_error="return"` a
+    refused input of a list has its error in its place, and the others are answered.
     """
 
-    @abstractmethod
-    async def _send(self, send: Send) -> Answer | Lost:
-        """Send a request, and return its outcome."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60,
+        retries: int | Retries = 5,
+        max_in_flight: int = 4,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Create a client; no request is sent yet.
 
-    @abstractmethod
-    async def _wait(self, seconds: float) -> None:
-        """Wait before a retry."""
+        Args:
+            url: address of the service, such as `http://localhost:8000`.
+            api_key: sent as `Authorization: Bearer …`.
+            timeout: seconds for a whole call, with all its requests and retries.
+            retries: maximum retries of a request that was temporarily refused or not answered, or
+                all rules of retries.
+            max_in_flight: maximum number of concurrent requests of one call.
+            transport: another of httpx's transports for asyncio, such as a Unix socket, or a fake
+                for tests.
 
-    @abstractmethod
-    async def _map(
-        self, function: Callable[[U], Coroutine[Any, Any, T]], parts: Sequence[U]
-    ) -> list[T]:
-        """Run a function of each part concurrently; the first failure ends the others."""
+        Raises:
+            TypeError: `transport` is one of httpx's transports without asyncio.
+            ValueError: `url` is not an http or https address, or a number is out of range.
 
-    def _attempt(self, path: str, content: bytes | None, accept: str, seconds: float) -> Send:
-        """Return a request that asks for a reply within `seconds`."""
-        headers, silence_seconds = {"accept": accept}, self.retries.silence_seconds
-        if content is not None:
-            milliseconds = min(1000 * min(seconds, silence_seconds), MAX_TIMEOUT_MS)
-            headers["content-type"] = JSON
-            headers["x-request-timeout-ms"] = str(max(1, int(milliseconds)))
-            if self.expect_fingerprint is not None:
-                headers["x-expect-fingerprint"] = self.expect_fingerprint
-        return Send(path, headers, content, seconds, silence_seconds)
+        """
+        try:
+            address = httpx.URL(url)
+        except httpx.InvalidURL:
+            address = httpx.URL()
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ValueError(f"{url} is not an address of http or https")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"timeout is {timeout}: a number of seconds above 0 is needed")
+        self.url, self.timeout = url.rstrip("/"), timeout
+        self.retries = retries if isinstance(retries, Retries) else Retries(retries)
+        if self.retries.count < 0 or max_in_flight < 1:
+            raise ValueError("retries is at least 0, and max_in_flight at least 1")
+        if api_key is not None and not KEY.fullmatch(api_key):
+            raise ValueError("api_key is empty, or not of printable ASCII without spaces")
+        self.clock: Callable[[], float] = time.monotonic
+        self.jitter: Callable[[], float] = random.random
+        self.infos: dict[str | None, Info] = {}
+        """Information about models by name, requested once each."""
+        self.warnings = Warnings()
+        """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
+        self.fingerprint: str | None = None
+        """Fingerprint of the model that gave the last result; None without the header."""
+        self.expect_fingerprint: str | None = None
+        """Fingerprint of the model that has to answer; None for any model.
 
-    async def _answer(
+        Set it to the `fingerprint` of stored vectors: a call that another model would answer raises
+        `Refused` with status 409, before anything is computed.
+        """
+        if not isinstance(transport, httpx.AsyncBaseTransport | None):
+            raise TypeError("transport needs httpx.AsyncBaseTransport, such as AsyncHTTPTransport")
+        self._max_in_flight = max_in_flight
+        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        verify = _trusted(url)
+        self._http = httpx.AsyncClient(headers=headers, transport=transport, verify=verify)
+
+    async def answer(
         self,
         path: str,
         body: Mapping[str, object] | None,
@@ -226,7 +236,7 @@ class Session(ABC):
         retries, address = self.retries, self.url + path
         attempt, error = 0, None
         while (left := deadline - self.clock()) > 0:
-            outcome = await self._send(self._attempt(path, content, accept, left))
+            outcome = await self._send(self._request(path, content, accept, left), left)
             may_succeed = retries.may_succeed(outcome)
             if isinstance(outcome, Answer):
                 if not may_succeed:
@@ -248,6 +258,80 @@ class Session(ABC):
         message = f"no result from {self.url} within {self.timeout:g} seconds"
         before = f"; before that, {error}" if error else ""
         raise DeadlineExceeded(message + before, request_id=error.request_id if error else None)
+
+    async def map(
+        self, function: Callable[[U], Coroutine[Any, Any, T]], parts: Sequence[U]
+    ) -> list[T]:
+        """Run a function of each part concurrently; the first failure cancels the others."""
+        room = asyncio.Semaphore(self._max_in_flight)
+
+        async def limited(part: U) -> T:
+            await room.acquire()
+            result = await function(part)
+            room.release()  # not after a failure, so that no further exchange begins
+            return result
+
+        failure = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(limited(part)) for part in parts]
+        except BaseExceptionGroup as errors:
+            failure = errors.exceptions[0]
+        if failure:
+            raise failure
+        return [task.result() for task in tasks]
+
+    def _request(
+        self, path: str, content: bytes | None, accept: str, seconds: float
+    ) -> httpx.Request:
+        """Return a request whose reply is needed within `seconds`; without content it is a GET."""
+        silence = min(self.retries.silence_seconds, seconds)
+        headers = {"accept": accept}
+        if content is not None:
+            headers["content-type"] = JSON
+            headers["x-request-timeout-ms"] = str(max(1, int(min(1000 * silence, MAX_TIMEOUT_MS))))
+            if self.expect_fingerprint is not None:
+                headers["x-expect-fingerprint"] = self.expect_fingerprint
+        return self._http.build_request(
+            "GET" if content is None else "POST",
+            self.url + path,
+            headers=headers,
+            content=content,
+            timeout=httpx.Timeout(silence, connect=min(CONNECT_SECONDS, silence)),
+        )
+
+    async def _send(self, request: httpx.Request, seconds: float) -> Answer | Lost:
+        begun = False
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._http.send(request, stream=True)
+                begun = True
+                try:
+                    content = await response.aread()
+                finally:
+                    await response.aclose()
+        except (httpx.TransportError, httpx.DecodingError, TimeoutError) as error:
+            silent = isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout)
+            late = silent and self.retries.silence_seconds >= seconds
+            late = late or isinstance(error, TimeoutError)
+            return Lost(str(error) or type(error).__name__, begun, late)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status_code, headers, content)
+
+    async def _wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def _trusted(url: str) -> ssl.SSLContext | bool:
+    """Return the certificates that an httpx client trusts: certifi's, and for HTTPS the system's.
+
+    A company's own certificate authority is among the system's. Loading them takes 50 ms.
+    """
+    if not url.startswith("https:"):
+        return True
+    context = httpx.create_ssl_context()
+    context.load_default_certs()
+    return context
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -305,17 +308,11 @@ def test_the_deadline_is_told(kind, error):
     assert len(service.requests) == 1
 
 
-class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
+class Dripping(httpx.AsyncByteStream):
     """A reply that never ends, or breaks off."""
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error
-
-    def __iter__(self):
-        while not self.error:
-            time.sleep(0.005)
-            yield b"x"
-        raise self.error
 
     async def __aiter__(self):
         while not self.error:
@@ -335,6 +332,41 @@ def test_a_reply_that_breaks_off_is_none_and_not_asked_for_again(kind):
     with pytest.raises(NoConnection, match=f"^no reply from {URL}/encode: reset$") as failed:
         asked(kind, "embed", service, ["7"])
     assert (failed.value.status, len(service.requests)) == (None, 1)
+
+
+def test_an_interrupt_cancels_the_request():
+    ended = threading.Event()
+
+    async def stalls(_: httpx.Request) -> httpx.Response:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    with Client(URL, transport=httpx.MockTransport(stalls)) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.embed("7")
+        assert ended.wait(10)
+
+
+FORKED = """
+import os, httpx
+from headscope import Client
+from tests.clients.python.fake import URL, Service
+
+client = Client(URL, transport=httpx.MockTransport(Service()))
+client.embed("1")
+if not (child := os.fork()):
+    os._exit(int(client.embed("7")[0, 0]))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_sends_too():
+    run = [sys.executable, "-X", "dev", "-c", FORKED]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("7\n", "")
 
 
 def test_nobody_answers():
@@ -359,6 +391,11 @@ def test_nobody_answers():
 def test_settings_that_make_no_sense(client, settings, says):
     with pytest.raises(ValueError, match=says):
         client(**{"url": URL} | settings)
+
+
+def test_a_transport_without_asyncio():
+    with pytest.raises(TypeError, match="AsyncHTTPTransport"):
+        Client(URL, transport=httpx.HTTPTransport())
 
 
 def test_both_have_the_same_methods_documented():

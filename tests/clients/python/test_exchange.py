@@ -24,7 +24,7 @@ from headscope import (
 from headscope.errors import DeadlineExceeded, Overloaded
 from headscope.exchange import REPLY_BYTES, REQUEST_CHARACTERS, conduct, ranges_of
 from headscope.reading import read_info
-from headscope.sending import Answer, Lost, Retries, Send, Session
+from headscope.sending import Answer, Lost, Retries, Session
 from tests.clients.python.fake import INFO, URL, Service, asked, problem, sent
 
 FULL = Answer(429, {}, b'{"detail": "full"}')
@@ -34,20 +34,17 @@ class ByHand(Session):
     """Session that gets the given outcomes in turn; its clock only advances when it waits."""
 
     def __init__(self, outcomes=(), jitter=0.5, timeout=60.0, retries=5, **rules):
-        super().__init__(URL, timeout, Retries(retries, **rules))
+        super().__init__(URL, timeout=timeout, retries=Retries(retries, **rules))
         self.outcomes, self.steps, self.now = iter(outcomes), [], 100.0
         self.clock, self.jitter = lambda: self.now, lambda: jitter
 
-    async def _send(self, send):
-        self.steps.append(send)
+    async def _send(self, request, seconds):
+        self.steps.append((request, seconds))
         return next(self.outcomes)
 
     async def _wait(self, seconds):
         self.steps.append(seconds)
         self.now += seconds
-
-    async def _map(self, function, parts):
-        return [await function(part) for part in parts]
 
 
 def steps_of(answers, **options):
@@ -75,9 +72,9 @@ def test_retry_after_is_the_least_that_is_waited():
 
 def test_every_try_is_told_what_is_left():
     *steps, error = steps_of([Answer(429, {"retry-after": "2"}, b"")] * 9, jitter=1, timeout=4.5)
-    sends = [step for step in steps if isinstance(step, Send)]
-    assert [step.headers["x-request-timeout-ms"] for step in sends] == ["4500", "2250"]
-    assert sends[1].seconds == 2.25
+    sends = [step for step in steps if isinstance(step, tuple)]
+    assert [sent.headers["x-request-timeout-ms"] for sent, _ in sends] == ["4500", "2250"]
+    assert sends[1][1] == 2.25
     assert isinstance(error, Overloaded), "a wait that ends after the deadline is not begun"
 
 
@@ -95,8 +92,9 @@ def test_a_policy_sets_statuses_waits_and_silence():
     answers = [bad, busy, Lost("cut", begun=True), *[bad] * 2]
     *steps, error = steps_of(answers, jitter=1, timeout=99, retries=4, **rules)
     assert [step for step in steps if isinstance(step, float)] == [1, 11, 3, 3]
-    first, *_ = steps
-    assert (first.silence_seconds, first.headers["x-request-timeout-ms"]) == (20, "20000")
+    (first, _), *_ = steps
+    assert first.extensions["timeout"]["read"] == 20
+    assert first.headers["x-request-timeout-ms"] == "20000"
     assert isinstance(error, Unavailable)
     assert str(error) == "502: Bad Gateway"
     assert len(steps_of([FULL], **rules)) == 2, "429 is not among the statuses"

@@ -12,13 +12,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load, save
 
 from headscope import Client
-from headscope.sending import Answer, Lost, Send, refusal
+from headscope.sending import Answer, refusal
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
@@ -135,10 +136,10 @@ class AnotherModel:
     def __init__(self, change: str, patched: pytest.MonkeyPatch) -> None:
         self.change, self.sent, send = change, 0, Client._send
 
-        async def changed(client: Client, step: Send) -> Answer | Lost:
+        async def changed(client: Client, request: httpx.Request, seconds: float) -> Answer:
             # the service would refuse the fingerprint of another model
-            headers = {n: v for n, v in step.headers.items() if n != "x-expect-fingerprint"}
-            answer = await send(client, replace(step, headers=headers))
+            request.headers.pop("x-expect-fingerprint", None)
+            answer = await send(client, request, seconds)
             assert isinstance(answer, Answer)
             return self.changed(answer)
 
