@@ -18,7 +18,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from service import errors
 from service.api import documentation
-from service.api.dialects import DIALECTS
+from service.api.dialects import DIALECTS, NATIVE, Dialect
 from service.cli.options import literals
 from service.settings import Settings
 from service.settings.groups import Group, Shown
@@ -86,8 +86,9 @@ def _errors() -> str:
     return _table(("status", "problem", "retry", "when"), rows)
 
 
-def _served() -> Iterator[APIRoute]:
-    for dialect in DIALECTS:
+def served(dialects: Iterable[Dialect]) -> Iterator[APIRoute]:
+    """Yield the routes of dialects, without the pages that describe the API."""
+    for dialect in dialects:
         for router in dialect.routers:
             if router is not documentation.router:
                 yield from (route for route in router.routes if isinstance(route, APIRoute))
@@ -96,7 +97,7 @@ def _served() -> Iterator[APIRoute]:
 def _routes() -> str:
     rows = (
         (f"`{method} {route.path_format}`", _sentence(" ".join(does.split())))
-        for route in _served()
+        for route in served([NATIVE, DIALECTS[-1]])
         for does in [(route.endpoint.__doc__ or "").split("\n\n")[0]]
         for method in sorted(route.methods - {"HEAD"})
     )

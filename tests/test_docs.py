@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from model.families.registry import FAMILIES
 from service import errors
+from service.api.dialects import DIALECTS
 from service.api.native.attention.selection import AttentionRequest
 from service.api.native.encode_request import EncodeRequest
 from service.api.native.explain import ExplainRequest
@@ -48,6 +49,14 @@ def test_tables_are_those_of_the_code() -> None:
 def test_families():
     table = read("docs/checkpoints.md").split("## Families")[1].split("###")[0]
     assert rows(table) == FAMILIES.keys() | {"model_type"}
+
+
+def test_dialects_name_their_routes() -> None:
+    routes = reference.served(DIALECTS)
+    served = {f"{method} {one.path_format}" for one in routes for method in one.methods - {"HEAD"}}
+    named = re.findall(r"((?:GET|POST|PUT|DELETE) /[a-z0-9/._{}]*)", read("docs/dialects.md"))
+    table = re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", read("docs/api.md"), re.MULTILINE)
+    assert {*named, *table, "GET /vocabulary"} == served
 
 
 @pytest.mark.parametrize(
@@ -116,6 +125,18 @@ def test_paths_that_pages_name_exist() -> None:
         if not (ROOT / path).exists()
     ]
     assert missing == []
+
+
+def test_cells_of_tables_are_short() -> None:
+    """A cell has at most 25 words; a link counts its text."""
+    long = [
+        f"{page.name}: {cell.strip()}"
+        for page in PAGES
+        for row in re.findall(r"^\|.*", page.read_text("utf-8"), re.MULTILINE)
+        for cell in re.split(r"(?<!\\)\|", row)
+        if len(re.sub(r"\]\([^)]*\)", "]", cell).split()) > 25
+    ]
+    assert long == []
 
 
 def test_wheels_and_the_changelog_have_the_version_of_both_distributions() -> None:

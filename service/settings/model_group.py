@@ -89,8 +89,8 @@ class ModelSettings(BaseSettings):
     )
     export_on_demand: Annotated[Literal["auto", "allow", "refuse"], Shown(Group.MODEL)] = Field(
         "auto",
-        description="Whether a request for a checkpoint that is not exported yet starts its "
-        "export; `auto` allows that where no API keys are in use. Admins always may.",
+        description="Whether a request for a checkpoint without an export starts one; `auto`: "
+        "where no API keys are in use. Admins always may.",
     )
     memory_budget: Annotated[ModelBytes | None, Shown(Group.MODEL, "BYTES", "no limit")] = Field(
         None,

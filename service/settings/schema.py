@@ -174,9 +174,9 @@ class Settings(ModelSettings):
         str | None, AfterValidator(validate_image_hosts), Shown(Group.SECURITY, "HOSTS", "none")
     ] = Field(
         None,
-        description="Hosts from which pictures of requests are fetched, separated by commas: "
-        "names, `*.example.org`, or addresses, each possibly with a port. An address that is not "
-        "public must be listed itself, also where a listed name leads to it.",
+        description="Hosts of pictures of requests, separated by commas: names, "
+        "`*.example.org`, addresses, possibly with ports. Addresses that are not public must be "
+        "listed themselves.",
     )
     verify_route: Annotated[bool, Shown(Group.SECURITY)] = Field(
         True, description="Serve `POST /verify`, which computes each text twice."
@@ -234,14 +234,13 @@ class Settings(ModelSettings):
         512 * 2**20,
         ge=2**16,
         le=groups.MOST,
-        description="Maximum bytes of all requests in memory, reserved before they are parsed: "
-        "their values, tokenised texts, hidden states for maps, and replies. Beyond it, 429; a "
-        "request that needs more by itself is a 413.",
+        description="Maximum bytes of all requests with their texts, states and replies in "
+        "memory; beyond it, 429. One that needs more by itself is a 413.",
     )
     max_queue_tokens: Annotated[groups.QueueTokens, Shown(Group.LIMITS, "TOKENS")] = Field(
         2**20,
-        description="Maximum tokens waiting in a lane, with those of texts that are being "
-        "tokenised; beyond it, 429. A request may take at most half of the free capacity.",
+        description="Maximum tokens waiting in a lane, or being tokenised for it; beyond it, "
+        "429. A request may take at most half of what is free.",
     )
     max_queue_texts: Annotated[groups.QueueTexts, Shown(Group.LIMITS, "TEXTS")] = Field(
         16384,
@@ -260,8 +259,8 @@ class Settings(ModelSettings):
     )
     queue_target_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         0.5,
-        description="Target wait, exceeded only by bursts: once all requests have waited longer "
-        "for a tenth of a second, only requests with at most twice this wait are admitted.",
+        description="Target wait: once all requests have waited longer for a tenth of a "
+        "second, only requests with at most twice this wait are admitted.",
     )
     batch_timeout_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         60.0,
