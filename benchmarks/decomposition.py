@@ -21,7 +21,7 @@ from model.artifact.manifest import Artifact
 from service.engines.contract import Pooling, Task, TextTask
 from service.engines.onnx import OnnxEngine
 from service.inference.encoding import PreparedTexts
-from service.inference.explanation.decomposition import ASSUMED, DecomposedText, TextDecomposition
+from service.inference.explanation.decomposition import ASSUMED, DecomposedText, decompose
 from service.inference.timings import Timings
 from service.inference.tokenization.text import ArrayText, places_of
 from service.scheduler.call import ANYBODY
@@ -59,8 +59,7 @@ async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> No
             encoded.append((time.process_time() - began) / count)
             began = time.process_time()
             prepared = PreparedTexts([text], ANYBODY, scheduler, Timings(tokens, 0.0, 0.0))
-            steps = TextDecomposition(prepared, config, text, pooling, ASSUMED)
-            decomposed_text = await steps.result()
+            decomposed_text = await decompose(prepared, config, text, pooling, ASSUMED)
             decomposed.append(time.process_time() - began)
             errors.append(_error(decomposed_text, done.value.pooled))
         ratios = [one / other for one, other in zip(decomposed, encoded, strict=True)]

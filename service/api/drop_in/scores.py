@@ -30,7 +30,6 @@ from service.engines.contract import Floats
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts, check_reranker, scorer_of
 from service.inference.ranking.ranker import Ranker, order_of
-from service.inference.ranking.scorers import SeparateScorer
 from service.inference.tasks.task_heads import sigmoid
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Options
@@ -148,7 +147,7 @@ async def ranked(
     cut = [len(text) < len(whole) for text, whole in zip(texts.documents, given, strict=True)]
     if any(cut):
         scorer.documents.mark_truncated(cut)
-    if isinstance(scorer, SeparateScorer):
+    if scorer.queries:
         check_size(exchange, scorer.query_bytes, FEWER_TEXTS)
         exchange.reservation.grow(scorer.query_bytes, bounded=True)
     ranker = Ranker(scorer, texts.documents)

@@ -52,7 +52,7 @@ from service.inference.explanation.spans import SpanKind
 from service.inference.explanation.tower import ExplainOptions, Side, Tower, fitting_pair
 from service.inference.ranking.choice import RankTexts, scorer_of
 from service.inference.ranking.ranker import each_document
-from service.inference.ranking.scorers import SeparateScorer
+from service.inference.ranking.scorers import Scorer
 from service.inference.tokenization.inputs import Input, Picture
 from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
@@ -230,17 +230,14 @@ async def explained_by_matches(
     return PartsResponse(parts, JSON, timings)
 
 
-async def matching_scorer(body: ExplainRequest, exchange: ApiExchange) -> SeparateScorer[Any]:
+async def matching_scorer(body: ExplainRequest, exchange: ApiExchange) -> Scorer[Any]:
     """Tokenise the pairs of a request to a sparse encoder or a late-interaction model."""
     body = await with_pictures(body, exchange)  # refuses pictures, as these models read texts
     queries, documents = ([text for text in side if isinstance(text, str)] for side in body.sides)
     names = "inputs[{}][0]", "inputs[{}][1]"
     prompts = body.prompt_name, body.prompt_name
     texts = RankTexts(queries, documents, body.options, prompts, names, explains=True)
-    caller = caller_of(exchange)
-    scorer = await scorer_of(exchange.model.inference, texts, caller, body.backend)
-    assert isinstance(scorer, SeparateScorer)  # noqa: S101 - of one of the kinds in MATCHED
-    return scorer
+    return await scorer_of(exchange.model.inference, texts, caller_of(exchange), body.backend)
 
 
 def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:

@@ -334,23 +334,23 @@ def _tokens(text: Text) -> dict[str, object]:
 
 
 def _result(ranker: Ranker, number: int) -> dict[str, object]:
-    score, parts = ranker.documents[number].score, ranker.documents[number].parts
-    fields: dict[str, object] = {"index": number, "score": score}
-    if parts is not None:
-        fields["parts"] = parts
-    explained = ranker.tokens.get(number)
-    if explained is not None:
+    document = ranker.documents[number]
+    fields: dict[str, object] = {"index": number, "score": document.score}
+    if document.parts is not None:
+        fields["parts"] = document.parts
+    if ranker.options.explain == "tokens" and document.shares is not None:
         fields |= _tokens(ranker.scorer.document(number)) | {
-            "shares": explained.shares.tolist(),
-            "completeness_error": explained.error(score),
-            "partial": explained.computed < explained.wanted,
-            "computed": explained.computed,
+            "shares": document.shares.tolist(),
+            "completeness_error": document.error,
+            "partial": document.partial,
+            "computed": document.computed,
         }
     return fields
 
 
 def _contrast(scores: Sequence[float], sides: Sequence[ComparedDocument]) -> dict[str, object]:
     first, other = sides
+    occlusions = [side.occlusion for side in sides]
     return {
         "documents": [side.number for side in sides],
         "ranks": [rank_with(scores, side.number, side.score) for side in sides],
@@ -359,8 +359,8 @@ def _contrast(scores: Sequence[float], sides: Sequence[ComparedDocument]) -> dic
         "other": [side.rest for side in sides],
         "completeness_error": completeness_error(first, other),
         "without": [_without(scores, side) for side in sides],
-        "partial": any(side.computed < side.wanted for side in sides),
-        "computed": [side.computed for side in sides],
+        "partial": any(side.computed < len(side.order) for side in occlusions),
+        "computed": [side.computed for side in occlusions],
     }
 
 

@@ -14,7 +14,7 @@ import bisect
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -90,84 +90,59 @@ def pair_shares(first: DecomposedText, second: DecomposedText) -> Floats:
     return products / np.float32(scale) if scale > 0 else np.zeros_like(products)
 
 
-@dataclass
-class TextDecomposition:
-    """Decomposition of one text's vector."""
+async def decompose(
+    prepared: PreparedTexts,
+    config: EncoderConfig,
+    text: Text,
+    pooling: Pooling,
+    part_cost: float,
+    pooled: Callable[[Floats, PoolingModes, int], Floats] = pooled_parts,
+) -> DecomposedText:
+    """Decompose a text's vector, whose request the scheduler has admitted.
 
-    prepared: PreparedTexts
-    config: EncoderConfig
-    text: Text
-    pooling: Pooling
-    part_cost: float
-    """See `decomposition_tokens`."""
-    pooled_parts: Callable[[Floats, PoolingModes, int], Floats] = pooled_parts
-    """Function from parts of states, pooling and first pooled token to shares."""
-    _parts: Floats = field(init=False)
-    """`[S, P, H]`: the parts of the hidden states that enter the next layer."""
-    _values: Floats = field(init=False)
-    """`[m, S, P, p]`: the next layer's value projections of the parts."""
-
-    async def result(self) -> DecomposedText:
-        """Decompose all layers up to the pooled one; the scheduler has admitted the request."""
-        await self._begin()
-        for layer in range(self.pooling.layer):
-            await self._through(layer)
-        pooled = await asyncio.to_thread(
-            self.pooled_parts, self._parts, self.pooling.mode, self.pooling.first_token
-        )
-        return DecomposedText(pooled[0], pooled[1:])
-
-    async def _begin(self) -> None:
-        """Compute hidden state 0, in which each token has only its own share."""
-        ids, segments = self.text.input_ids, self.text.segment_ids
-        task = TextTask(ids, segments, hidden_layers=(0,), pixels=self.text.pixels)
-        (output,) = await self.prepared.submit("attention", [task], resumed=True)
-        states = output.hidden[0]
-        self._parts = await asyncio.to_thread(_own_shares, states, states)
-        if not self.pooling.layer:
-            return
-        segment = self.text.segment
+    See `decomposition_tokens` for `part_cost`. `pooled` maps parts of states, pooling and first
+    pooled token to shares.
+    """
+    submit = functools.partial(prepared.submit, "attention", resumed=True)
+    segment, cost = text.segment, functools.partial(step_tokens, config=config, part_cost=part_cost)
+    first = TextTask(text.input_ids, text.segment_ids, hidden_layers=(0,), pixels=text.pixels)
+    states = (await submit([first]))[0].hidden[0]
+    parts = await asyncio.to_thread(_own_shares, states, states)  # entering the next layer
+    values = parts[None, :, :, :0]  # `[m, S, P, p]`: the next layer's value projections of parts
+    if pooling.layer:
         step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE, segment=segment)
-        of_values = DecomposeTask(step, self._tokens(len(states), 2))
-        (output,) = await self.prepared.submit("attention", [of_values], resumed=True)
-        values = requested(requested(output.decomposed).values)
-        of_states, of_shares = values[:, :, 0], values[:, :, 1]
-        self._values = await asyncio.to_thread(_own_shares, of_states, of_shares)
-
-    async def _through(self, layer: int) -> None:
-        """Compute the required rows of the layer's output."""
-        last, every = layer + 1 == self.config.num_hidden_layers, self._rows(layer)
+        (output,) = await submit([DecomposeTask(step, cost(len(states), 2))])
+        projected = requested(requested(output.decomposed).values)
+        values = await asyncio.to_thread(_own_shares, projected[:, :, 0], projected[:, :, 1])
+    for layer in range(pooling.layer):
+        last = layer + 1 == config.num_hidden_layers
+        every = _rows(layer, len(parts), pooling, part_cost / config.num_hidden_layers)
         # np.empty: the worker threads fault the pages of this large array in, in parallel
-        parts = np.empty_like(self._parts)
-        values = np.empty_like(self._values) if not last else self._values[:, :0]
+        next_parts = np.empty_like(parts)
+        next_values = values[:, :0] if last else np.empty_like(values)
         if sum(map(len, every)) < len(parts):
-            await asyncio.to_thread(parts.fill, 0)
-        states = self._parts[:, 0].copy()
+            await asyncio.to_thread(next_parts.fill, 0)
+        states = parts[:, 0].copy()
         tasks, reduce = [], []
         for rows in every:
-            entering = self._parts[rows.start : rows.stop]
-            segment = self.text.segment
-            step = DecompositionStep(entering, layer, rows.start, states, self._values, segment)
-            tokens = self._tokens(len(rows), entering.shape[1])
-            tasks.append(DecomposeTask(step, tokens, last))
-            reduce.append(functools.partial(_copy_rows, parts, values, rows))
-        await self.prepared.submit("attention", tasks, reduce, resumed=True)
-        self._parts, self._values = parts, values
+            entering = parts[rows.start : rows.stop]
+            step = DecompositionStep(entering, layer, rows.start, states, values, segment)
+            tasks.append(DecomposeTask(step, cost(len(rows), entering.shape[1]), last))
+            reduce.append(functools.partial(_copy_rows, next_parts, next_values, rows))
+        await submit(tasks, reduce)
+        parts, values = next_parts, next_values
+    shares = await asyncio.to_thread(pooled, parts, pooling.mode, pooling.first_token)
+    return DecomposedText(shares[0], shares[1:])
 
-    def _rows(self, layer: int) -> Sequence[range]:
-        """Return the rows of each step; in the pooled layer only the rows that pooling uses."""
-        count = len(self._parts)
-        if layer + 1 == self.pooling.layer:
-            ends = {"cls": self.pooling.first_token, "last": count - 1}
-            modes = set(modes_of(self.pooling.mode))
-            if modes <= ends.keys():
-                return [range(row, row + 1) for row in sorted({ends[mode] for mode in modes})]
-        budget = STEP_TOKENS * self.config.num_hidden_layers / (self.part_cost * (count + 1))
-        size = max(1, int(budget))
-        return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
-    def _tokens(self, rows: int, parts: int) -> int:
-        return step_tokens(rows, parts, self.config, self.part_cost)
+def _rows(layer: int, count: int, pooling: Pooling, row_cost: float) -> Sequence[range]:
+    """Return the rows of each step; in the pooled layer only the rows that pooling uses."""
+    if layer + 1 == pooling.layer:
+        ends, modes = {"cls": pooling.first_token, "last": count - 1}, {*modes_of(pooling.mode)}
+        if modes <= ends.keys():
+            return [range(row, row + 1) for row in sorted({ends[mode] for mode in modes})]
+    size = max(1, int(STEP_TOKENS / (row_cost * (count + 1))))
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def _copy_rows(parts: Floats, values: Floats, rows: range, output: Output) -> None:

@@ -27,18 +27,18 @@ from service.inference.attention.stream import CHUNK_TOKENS, runs
 from service.inference.core import Inference
 from service.inference.explanation.decomposition import decomposition_bytes, pair_shares
 from service.inference.explanation.occlusion import (
-    HeadOcclusion,
     Occlusion,
     cosine,
+    head_occlusion,
     head_occlusion_bytes,
     in_turn,
-    needed_tokens,
     occlude,
+    promised,
     run_until,
     writing_seconds,
 )
 from service.inference.explanation.spans import AnySpan, SpanKind, blocks_of, span_sums, spans_of
-from service.inference.explanation.tower import ExplainOptions, Side, Tower, check_time
+from service.inference.explanation.tower import ExplainOptions, Side, Tower
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
@@ -98,11 +98,6 @@ class PairExplanation:
     """`[L, N]`: similarity minus the similarity with the head ablated in both texts."""
     wanted: Mapping[str, int] = field(default_factory=dict)
     """Number of values to compute, by method; 1 for a decomposition."""
-    texts: Sequence[Text] = ()
-    """The two texts."""
-    occlusions: list[Occlusion] = field(default_factory=list)
-    """Occlusion of each text, whose arrays a running batch may still write."""
-    head_occlusion: HeadOcclusion | None = None
 
     @property
     def shares(self) -> dict[str, Floats]:
@@ -127,24 +122,6 @@ class PairExplanation:
     def partial(self) -> bool:
         """Whether the deadline came before all requested values were computed."""
         return self.computed != dict(self.wanted)
-
-    def settle(self, options: ExplainOptions) -> None:
-        """Copy the losses computed so far, and count the requested values."""
-        wanted: dict[str, int] = {}
-        if options.occlusion:
-            losses = [(self.similarity - own.scores).astype(np.float32) for own in self.occlusions]
-            self.occlusion = losses[0], losses[1]
-            wanted["occlusion"] = sum(len(own.order) for own in self.occlusions)
-        if options.decomposition:
-            wanted["decomposition"] = 1
-            if self.decomposition is None:
-                sizes = [text.size for text in self.texts]
-                self.decomposition = np.full(sizes, np.nan, np.float32)
-        if self.head_occlusion:
-            without = self.head_occlusion.similarities
-            self.heads = (self.similarity - without).astype(np.float32)
-            wanted["heads"] = without.size
-        self.wanted = wanted
 
     def error(self, matrix: Floats) -> float:
         """Return |sum of the shares − similarity|; NaN if the shares were not computed."""
@@ -185,17 +162,17 @@ class Explainer:
     spans: Sequence[Sequence[AnySpan]] = field(init=False)
     """Spans of each text."""
     pairs: Sequence[PairExplanation] = field(init=False)
+    _occlusions: list[Occlusion] = field(default_factory=list, init=False)
+    """Occlusion of each text, in turn; empty if it is not requested."""
+    _heads: list[Occlusion] = field(default_factory=list, init=False)
+    """Occlusion of the heads for each pair; empty if it is not requested."""
 
     def __post_init__(self) -> None:
         """Determine the spans of the texts."""
         self.spans = [self._spans(*text) for text in zip(self.inputs, self.texts, strict=True)]
         self.pairs = [
-            PairExplanation(
-                spans=(self.spans[n], self.spans[n + 1]),
-                span_kind=self.options.spans,
-                texts=self.texts[n : n + 2],
-            )
-            for n in range(0, len(self.texts), 2)
+            PairExplanation(spans=both, span_kind=self.options.spans)
+            for both in zip(self.spans[::2], self.spans[1::2], strict=True)
         ]
 
     @property
@@ -219,12 +196,7 @@ class Explainer:
         """Sizes of the first and the second text of each pair, in turn."""
         top = self.options.top
         return [
-            Side(
-                len(text.input_ids),
-                len(spans),
-                min(len(spans), top or len(spans)),
-                text.picture is not None,
-            )
+            Side(text.size, len(spans), min(len(spans), top or len(spans)), bool(text.picture))
             for text, spans in zip(self.texts, self.spans, strict=True)
         ]
 
@@ -238,7 +210,7 @@ class Explainer:
     def bytes_at_a_time(self) -> int:
         """Peak memory of hidden states and shares, in bytes, without the explanations."""
         config, options = max(self.configs, key=lambda config: config.hidden_size), self.options
-        lengths = [sum(text.size for text in pair.texts) for pair in self.pairs]
+        lengths = self._lengths
         kept = options.pairs or options.occlusion
         size = 4 * min(sum(lengths), max(CHUNK_TOKENS, *lengths)) * kept * config.hidden_size
         if options.decomposition:
@@ -250,6 +222,12 @@ class Explainer:
             vectors = self.towers[0].inference.vectors
             size += head_occlusion_bytes(vectors.kept(options.pooling), config)
         return size
+
+    @property
+    def _lengths(self) -> list[int]:
+        """Number of tokens of each pair."""
+        sizes = [text.size for text in self.texts]
+        return [*map(sum, zip(sizes[::2], sizes[1::2], strict=True))]
 
     async def explain(self, reply_bytes: int) -> Sequence[PairExplanation]:
         """Return the explanation of each pair, in order; `reply_bytes` take time to write.
@@ -276,10 +254,6 @@ class Explainer:
         await asyncio.to_thread(self._settle)
         return self.pairs
 
-    def _settle(self) -> None:
-        for pair in self.pairs:
-            pair.settle(self.options)
-
     def _spans(self, given: Input, text: Text) -> Sequence[AnySpan]:
         if text.picture is not None:
             return blocks_of(text, self.options.block)
@@ -289,14 +263,12 @@ class Explainer:
 
     def _promise(self, seconds: float, writing: float) -> list[PendingWork]:
         """Reserve the work of each encoder, if the smallest useful part fits into the seconds."""
-        sides = {tower: self._of(tower, self.sides) for tower in self.encoders}
-        shares, promises = check_time(sides, seconds), []
-        for (tower, own), share in zip(sides.items(), shares, strict=True):
-            work, prepared = tower.work(own), tower.prepared
-            needed = needed_tokens(prepared.scheduler, work, share * seconds)
-            promises.append(PendingWork(work.tokens, needed, writing_seconds=writing))
-            caller = replace(prepared.caller, pending=promises[-1])
-            tower.prepared = replace(prepared, caller=caller)
+        sides, towers = self.sides, self.encoders
+        works = [(tower.prepared.scheduler, tower.work(self._of(tower, sides))) for tower in towers]
+        promises = promised(works, seconds, writing, lambda: towers[0].advice(sides, seconds))
+        for tower, promise in zip(towers, promises, strict=True):
+            caller = replace(tower.prepared.caller, pending=promise)
+            tower.prepared = replace(tower.prepared, caller=caller)
         return promises
 
     def _of(self, tower: Tower, values: Sequence[T]) -> list[T]:
@@ -305,52 +277,75 @@ class Explainer:
 
     async def _encode(self) -> None:
         """Compute the vectors of all texts, and the results that need only the hidden states."""
-        lengths = [[sum(text.size for text in pair.texts)] for pair in self.pairs]
-        for pairs in runs(range(len(self.pairs)), lengths.__getitem__, [CHUNK_TOKENS]):
+        lengths = self._lengths
+        for pairs in runs(range(len(lengths)), lambda pair: [lengths[pair]], [CHUNK_TOKENS]):
             outputs: dict[int, Output] = {}
             numbers = range(2 * pairs[0], 2 * pairs[-1] + 2)
             for tower in self.encoders:
                 own, resumed = self._of(tower, numbers), numbers.start > 0
-                tasks = [tower.task(self.texts[number]) for number in own]
+                tasks = [tower.whole_task(self.texts[number]) for number in own]
                 done = await tower.prepared.submit("attention", tasks, resumed=resumed)
                 outputs |= zip(own, done, strict=True)
             await asyncio.to_thread(self._take, pairs, outputs)
 
     def _take(self, pairs: Sequence[int], outputs: Mapping[int, Output]) -> None:
-        """Store the outputs of both texts of some pairs."""
+        """Compute the similarity of some pairs, and what follows from their outputs."""
         for number in pairs:
-            pair, found = self.pairs[number], [outputs[2 * number], outputs[2 * number + 1]]
-            texts, both = pair.texts, zip(self.towers, found, strict=True)
-            vectors = [tower.embedder.vector(output) for tower, output in both]
+            pair, options, sides = (
+                self.pairs[number],
+                self.options,
+                slice(2 * number, 2 * number + 2),
+            )
+            texts, found = (
+                self.texts[sides],
+                [outputs[side] for side in range(sides.start, sides.stop)],
+            )
+            vectors = [
+                tower.vector(output) for tower, output in zip(self.towers, found, strict=True)
+            ]
             pair.similarity = cosine(*vectors)
-            if self.options.pairs:
+            if options.pairs:
                 pair.pairs = self._pairs(texts, found)
-            if self.options.occlusion:
+            if options.occlusion:
                 own = self.towers, texts, pair.spans, self._shares(texts, found, vectors)
                 for tower, text, spans, shares, other in zip(*own, vectors[::-1], strict=True):
-                    order = most_promising(spans, shares, self.options.top)
-                    pair.occlusions.append(tower.occlusion(text, spans, order, other))
-            if self.options.heads:
-                embedder, config = self.towers[0].embedder, self.configs[0]
-                shape = config.num_hidden_layers, config.num_attention_heads
-                tasks = [requested(embedder.task(text)) for text in texts]
-                without = np.full(shape, np.nan, np.float32)
-                pair.head_occlusion = HeadOcclusion(tasks, embedder.vector, without)
+                    order = most_promising(spans, shares, options.top)
+                    self._occlusions.append(tower.occlusion(text, spans, order, other))
+            if options.decomposition:
+                pair.decomposition = np.full([text.size for text in texts], np.nan, np.float32)
+            if options.heads:
+                tower = self.towers[0]
+                tasks = [requested(tower.task(text)) for text in texts]
+                self._heads.append(head_occlusion(tasks, tower.vector, self.configs[0]))
 
     async def _occlude(self, tower: Tower) -> None:
         """Occlude a tower's spans and heads: the first of each text, then the second, and so on."""
-        sides = chain.from_iterable(pair.occlusions for pair in self.pairs)
-        spans = [occlusion.jobs() for occlusion in self._of(tower, [*sides])]
-        heads = (pair.head_occlusion for pair in self.pairs)
-        of_heads = chain.from_iterable(own.jobs() for own in heads if own)
-        await occlude(tower.prepared, in_turn([*spans, of_heads]))
+        spans = [occlusion.jobs() for occlusion in self._of(tower, self._occlusions)]
+        heads = chain.from_iterable(occlusion.jobs() for occlusion in self._heads)
+        await occlude(tower.prepared, in_turn([*spans, heads]))
 
     async def _decompose(self) -> None:
         """Decompose both texts of each pair, one pair after another."""
-        for pair in self.pairs if self.options.decomposition else ():
-            sides = zip(self.towers, pair.texts, strict=True)
+        for number, pair in enumerate(self.pairs if self.options.decomposition else ()):
+            sides = zip(self.towers, self.texts[2 * number : 2 * number + 2], strict=True)
             parts = [await tower.decompose(text) for tower, text in sides]
             pair.decomposition = await asyncio.to_thread(pair_shares, *parts)
+
+    def _settle(self) -> None:
+        """Copy the losses computed so far, and count the requested values."""
+        for number, pair in enumerate(self.pairs):
+            wanted: dict[str, int] = {}
+            if sides := self._occlusions[2 * number : 2 * number + 2]:
+                first, second = (pair.similarity - side.scores for side in sides)
+                pair.occlusion = first.astype(np.float32), second.astype(np.float32)
+                wanted["occlusion"] = sum(len(side.order) for side in sides)
+            if pair.decomposition is not None:
+                wanted["decomposition"] = 1
+            if self._heads:
+                losses = (pair.similarity - self._heads[number].scores).astype(np.float32)
+                pair.heads = losses.reshape(self.configs[0].num_hidden_layers, -1)
+                wanted["heads"] = losses.size
+            pair.wanted = wanted
 
     def _shares(
         self, texts: Sequence[Text], outputs: Sequence[Output], vectors: Sequence[Floats]
@@ -363,17 +358,16 @@ class Explainer:
         states = [output.hidden[0] for output in outputs]
         first, second = self.towers
         if first is second:
-            poolings = [first.embedder.pooling(text) for text in texts]
-            return shares_in_means(states, [pooling.first_token for pooling in poolings])
+            return shares_in_means(states, [first.pooling(text).first_token for text in texts])
         pairs = zip(self.towers, states, reversed(vectors), strict=True)
-        return [tower.embedder.projected(rows) @ other for tower, rows, other in pairs]
+        return [tower.projected(rows) @ other for tower, rows, other in pairs]
 
     def _pairs(self, texts: Sequence[Text], outputs: Sequence[Output]) -> Floats:
         """Return xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of pooled tokens, 0 of others."""
         parts, before = [], []
         for tower, text, output in zip(self.towers, texts, outputs, strict=True):
-            parts.append(tower.embedder.mean_shares(text, output))
-            before.append((tower.embedder.pooling(text).first_token, 0))
+            parts.append(tower.mean_shares(text, output))
+            before.append((tower.pooling(text).first_token, 0))
         return np.pad(pair_shares(*parts), before)
 
 

@@ -33,49 +33,66 @@ from service.engines.contract import Floats, Output, TextTask
 from service.errors import Unprocessable
 from service.inference.attention.stream import runs
 from service.inference.encoding import PreparedTexts
+from service.scheduler.call import PendingWork
 from service.scheduler.scheduler import Scheduler
 
 SLICE_TOKENS = 4096
 """Maximum tokens of a slice of texts that is queued at once; a longer text is a slice alone."""
 SLICES = 2
 """Number of slices in the queue at a time, so that no worker is idle at the end of a slice."""
-Tokens = tuple[int, ...]
-"""Indices of a part's tokens in a text."""
+Part = tuple[int, ...]
+"""Indices of a part's tokens in a text; or layer and index of a head."""
 Job = tuple[TextTask, Callable[[Output], None]]
 """Forward pass, and the function that stores its output in the thread that computed it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Occlusion:
-    """A text whose parts are left out one at a time."""
+    """Parts that are left out one at a time: tokens of a text, or heads in both texts of a pair."""
 
-    parts: Sequence[Tokens]
+    parts: Sequence[Part]
     order: Sequence[int]
     """Indices of the parts that are left out, in the order in which they are computed."""
-    task: Callable[[Tokens], TextTask | None]
-    """Function from tokens to the forward pass without them; None if nothing would be left."""
-    score: Callable[[Output, Tokens], float]
-    """Function from the output of a forward pass, and the tokens without it, to the score."""
-    empty_score: float
+    tasks: Callable[[Part], Sequence[TextTask]]
+    """Function from a part to one or two forward passes without it; none if nothing is left."""
+    score: Callable[[Part, Sequence[Output]], float]
+    """Function from a part, and the outputs without it in any order, to the score."""
+    empty_score: float = 0.0
     """Score of a text of which nothing is left."""
     scores: NDArray[np.float64] = field(init=False)
-    """`[W]`: score without each part; NaN where it is not computed."""
+    """Score without each part; NaN where it is not computed."""
+    _waiting: dict[int, Output] = field(default_factory=dict, init=False)
+    """Output of the first of two forward passes, by the index of the part."""
 
     def __post_init__(self) -> None:
         """Fill `scores` with NaN."""
-        object.__setattr__(self, "scores", np.full(len(self.parts), np.nan))
+        self.scores = np.full(len(self.parts), np.nan)
+
+    @property
+    def computed(self) -> int:
+        """Number of computed scores of the parts in `order`."""
+        return int(np.count_nonzero(~np.isnan(self.scores)))
 
     def jobs(self) -> Iterator[Job]:
-        """Yield a forward pass for each part, and the function that stores its score."""
+        """Yield the forward passes without each part, and the functions that store its score."""
         for number in self.order:
-            task = self.task(self.parts[number])
-            if task is None:
+            tasks = self.tasks(self.parts[number])
+            if not tasks:
                 self.scores[number] = self.empty_score
-            else:
-                yield task, partial(self._store, number)
+            for task in tasks:
+                yield task, partial(self._store, self.scores, number, len(tasks))
 
-    def _store(self, number: int, output: Output) -> None:
-        self.scores[number] = self.score(output, self.parts[number])
+    def settle(self) -> None:
+        """Keep the scores computed so far, whatever running batches still compute."""
+        self.scores = self.scores.copy()
+
+    def _store(self, scores: NDArray[np.float64], number: int, passes: int, output: Output) -> None:
+        outputs = [output]
+        if passes > 1:
+            if self._waiting.setdefault(number, output) is output:
+                return
+            outputs.append(self._waiting.pop(number))
+        scores[number] = self.score(self.parts[number], outputs)
 
 
 def cosine(one: Floats, other: Floats) -> float:
@@ -109,38 +126,21 @@ async def occlude(prepared: PreparedTexts, jobs: Iterable[Job]) -> None:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-Head = tuple[int, int]
-"""Layer and head."""
+def head_occlusion(
+    tasks: Sequence[TextTask], vector: Callable[[Output], Floats], config: EncoderConfig
+) -> Occlusion:
+    """Return the cosine of two texts while a head is ablated in both, layer by layer, `[L · N]`.
 
-
-@dataclass(frozen=True)
-class HeadOcclusion:
-    """Two texts, in which each head is ablated once, layer by layer."""
-
-    tasks: Sequence[TextTask]
-    """Forward pass of each text with all heads."""
-    vector: Callable[[Output], Floats]
-    """Function from the output of a forward pass to the vector of its text."""
-    similarities: Floats
-    """`[L, N]`: cosine without each head; NaN until it is computed."""
-    _waiting: dict[Head, Floats] = field(default_factory=dict, init=False)
-    """Vectors `[D]` of one text by ablated head, until the other text's vector is computed."""
-
-    def jobs(self) -> Iterator[Job]:
-        """Yield a forward pass for each head and text, and the function that stores its output."""
-        for head in np.ndindex(*self.similarities.shape):
-            for task in self.tasks:
-                yield replace(task, ablated=(head,)), partial(self._store, head)
-
-    def _store(self, head: Head, output: Output) -> None:
-        self.take(head, self.vector(output))
-
-    def take(self, head: Head, vector: Floats) -> None:
-        """Store the vector of one of the texts without a head; can be called in any thread."""
-        other = self._waiting.setdefault(head, vector)
-        if other is not vector:
-            del self._waiting[head]
-            self.similarities[head] = cosine(other, vector)
+    The tasks are the forward passes of both texts with all heads; `vector` maps an output to the
+    vector of its text.
+    """
+    heads = [*np.ndindex(config.num_hidden_layers, config.num_attention_heads)]
+    return Occlusion(
+        heads,
+        range(len(heads)),
+        lambda head: [replace(task, ablated=((head[0], head[1]),)) for task in tasks],
+        lambda _, outputs: cosine(*map(vector, outputs)),
+    )
 
 
 def head_occlusion_bytes(width: int, config: EncoderConfig) -> int:
@@ -193,17 +193,33 @@ class Work:
     decomposition of the first pair."""
 
 
-def check_least(alone: float, seconds: float, advice: Callable[[], str]) -> None:
-    """Raise if the smallest useful part takes an idle service longer than until the deadline.
+def promised(
+    works: Sequence[tuple[Scheduler, Work]],
+    seconds: float,
+    writing_seconds: float,
+    advice: Callable[[], str],
+) -> list[PendingWork]:
+    """Reserve works that are computed one after another within the seconds, each in its share.
 
-    `advice` returns how to reduce the work, for the message.
+    `writing_seconds` follow them. Raise `Unprocessable` if the smallest useful parts take an idle
+    service longer; `advice` returns how to reduce the work.
     """
-    if alone > seconds:
+    alone = [scheduler.seconds_alone(work.least) for scheduler, work in works]
+    if (total := sum(alone)) > seconds:
         raise Unprocessable(
-            f"the smallest useful part of this explanation takes about {alone:.1f} s on an idle "
+            f"the smallest useful part of this explanation takes about {total:.1f} s on an idle "
             f"service, and there are {seconds:.1f} s to compute it (--request-timeout-seconds, or "
             f"less by the header x-request-timeout-ms): {advice()}"
         )
+    shares = [own / total if total else 1.0 for own in alone]
+    return [
+        PendingWork(
+            work.tokens,
+            needed_tokens(scheduler, work, share * seconds),
+            writing_seconds=writing_seconds,
+        )
+        for (scheduler, work), share in zip(works, shares, strict=True)
+    ]
 
 
 def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,18 +18,11 @@ from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation.decomposition import (
     DecomposedText,
-    TextDecomposition,
+    decompose,
     decomposition_tokens,
     part_cost,
 )
-from service.inference.explanation.occlusion import (
-    USEFUL_SHARE,
-    Occlusion,
-    Tokens,
-    Work,
-    check_least,
-    cosine,
-)
+from service.inference.explanation.occlusion import USEFUL_SHARE, Occlusion, Part, Work, cosine
 from service.inference.explanation.spans import AnySpan, SpanKind
 from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
@@ -39,7 +31,7 @@ LONGEST_TEXT = 2**16
 """Upper bound, in tokens, of the text length that an error message suggests."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Embedder:
     """Vectors of texts by a pooling of a hidden state, and the shares of tokens in them."""
 
@@ -48,14 +40,14 @@ class Embedder:
     mode: PoolingName | None = None
     """Pooling mode; the checkpoint's own if None."""
 
-    def pooling(self, text: Text, unseen: Tokens = ()) -> Pooling:
+    def pooling(self, text: Text, unseen: Part = ()) -> Pooling:
         """Return the pooling of a text without the tokens that are left out."""
         sentence = self.inference.sentence
         first = text.first_pooled(sentence)
         left_out = tuple(token for token in unseen if token >= first)
         return Pooling(self.layer, self.mode or sentence.pooling, first, left_out)
 
-    def task(self, text: Text, unseen: Tokens = (), *, states: bool = False) -> TextTask | None:
+    def task(self, text: Text, unseen: Part = (), *, states: bool = False) -> TextTask | None:
         """Return a text's forward pass without some tokens; None if no pooled token is left."""
         pooling, layers = self.pooling(text, unseen), (self.layer,) if states else ()
         if len(pooling.left_out) == text.size - pooling.first_token:
@@ -121,24 +113,25 @@ class Side:
     """Whether it is a picture, which always has the same number of tokens."""
 
 
-@dataclass(eq=False)
-class Tower:
+class Tower(Embedder):
     """Encoder of one or both sides of each pair."""
 
-    inference: Inference
-    options: ExplainOptions
-    """Options of the request, with the layer of this encoder."""
-    prepared: PreparedTexts
-    """Texts or pictures of its sides, its scheduler, and the client of the request."""
-    texts: int = 2
-    """Number of texts of each pair that the encoder encodes."""
-    part_cost: float = 0.0
-    """See `decomposition_tokens`; 0 until it is measured."""
-    embedder: Embedder = field(init=False)
+    def __init__(
+        self,
+        inference: Inference,
+        options: ExplainOptions,
+        prepared: PreparedTexts,
+        texts: int = 2,
+        part_cost: float = 0.0,
+    ) -> None:
+        """Initialise from the options of this encoder, and the texts or pictures of its sides.
 
-    def __post_init__(self) -> None:
-        """Embed with the options' pooling."""
-        self.embedder = Embedder(self.inference, self.options.layer, self.options.pooling)
+        `texts` of each pair are its sides. `part_cost` is 0 until it is measured: see
+        `decomposition_tokens`.
+        """
+        super().__init__(inference, options.layer, options.pooling)
+        self.options, self.prepared, self.texts = options, prepared, texts
+        self.part_cost = part_cost
 
     async def measure(self) -> None:
         """Measure the cost of a decomposition, if one is requested."""
@@ -146,29 +139,31 @@ class Tower:
             scheduler, caller = self.prepared.scheduler, self.prepared.caller
             self.part_cost = await part_cost(self.inference, scheduler, caller)
 
-    def task(self, text: Text) -> TextTask:
+    def whole_task(self, text: Text) -> TextTask:
         """Return the forward pass that gives a text's vector, and its states if they are needed."""
         states = self.options.pairs or self.options.occlusion
-        return requested(self.embedder.task(text, states=states))
+        return requested(self.task(text, states=states))
 
     def occlusion(
         self, text: Text, spans: Sequence[AnySpan], order: Sequence[int], other: Floats
     ) -> Occlusion:
         """Return the occlusion of a text's spans in its cosine with the other vector."""
 
-        def score(output: Output, _: Tokens) -> float:
-            return cosine(self.embedder.vector(output), other)
+        def tasks(unseen: Part) -> list[TextTask]:
+            task = self.task(text, unseen)
+            return [task] if task else []
 
-        task, parts = partial(self.embedder.task, text), [span.tokens for span in spans]
-        return Occlusion(parts, order, task, score, empty_score=0.0)
+        def score(_: Part, outputs: Sequence[Output]) -> float:
+            return cosine(self.vector(outputs[0]), other)
+
+        return Occlusion([span.tokens for span in spans], order, tasks, score)
 
     async def decompose(self, text: Text) -> DecomposedText:
         """Return a text's unnormalised vector, and the share of each input token in it."""
-        pooling, config = self.embedder.pooling(text), self.inference.config
+        pooling, config = self.pooling(text), self.inference.config
         parts_of = self.inference.vectors.pooled_parts
-        steps = TextDecomposition(self.prepared, config, text, pooling, self.part_cost, parts_of)
-        decomposed = await steps.result()
-        return self.embedder.decomposed(decomposed.pooled, decomposed.shares)
+        found = await decompose(self.prepared, config, text, pooling, self.part_cost, parts_of)
+        return self.decomposed(found.pooled, found.shares)
 
     def work(self, sides: Sequence[Side]) -> Work:
         """Return the work on some texts; the least is of the first pair's decomposition alone."""
@@ -185,23 +180,22 @@ class Tower:
         least = encoded + math.ceil(USEFUL_SHARE * passes) + sum(decomposed[: self.texts])
         return Work(encoded + passes + sum(decomposed), least)
 
-    def seconds(self, sides: Sequence[Side]) -> float:
-        """Return the seconds of the smallest useful part for some texts on an idle service."""
-        return self.prepared.scheduler.seconds_alone(self.work(sides).least)
+    def advice(self, sides: Sequence[Side], seconds: float) -> str:
+        """Return how to reduce the work of a request until a part of it fits into the seconds."""
 
+        def fits(pair: Sequence[Side]) -> bool:
+            return self.prepared.scheduler.seconds_alone(self.work(pair).least) <= seconds
 
-def check_time(towers: Mapping[Tower, Sequence[Side]], seconds: float) -> list[float]:
-    """Return the share of the time that each encoder needs; they compute one after another."""
-    alone = [tower.seconds(sides) for tower, sides in towers.items()]
-    first = next(iter(towers))
-
-    def advice() -> str:
-        sides = [side for own in towers.values() for side in own]
-        fits = fitting_pair(sides, first.options, lambda pair: first.seconds(pair) <= seconds)
-        return f"{fits}; {_less(first.options, pictures=any(side.picture for side in sides))}"
-
-    check_least(total := sum(alone), seconds, advice)
-    return [own / total if total else 1.0 for own in alone]
+        options, less = self.options, ["send fewer pairs or shorter texts"]
+        if options.decomposition:
+            less.append('leave "decomposition" out of `include`')
+        if options.heads:
+            less.append('leave "heads" out of `include`')
+        if options.occlusion:
+            less.append('occlude `spans` "words" or "sentences", or the `top` ones alone')
+            if any(side.picture for side in sides):
+                less.append("occlude larger `block`s of patches")
+        return f"{fitting_pair(sides, options, fits)}; {', or '.join(less)}"
 
 
 def fitting_pair(
@@ -224,17 +218,3 @@ def fitting_pair(
     return (
         f"one pair of texts of up to {most} tokens each fits" if most else "no pair of texts fits"
     )
-
-
-def _less(options: ExplainOptions, *, pictures: bool) -> str:
-    """Return advice on how to reduce the work of a request."""
-    advice = ["send fewer pairs or shorter texts"]
-    if options.decomposition:
-        advice.append('leave "decomposition" out of `include`')
-    if options.heads:
-        advice.append('leave "heads" out of `include`')
-    if options.occlusion:
-        advice.append('occlude `spans` "words" or "sentences", or the `top` ones alone')
-        if pictures:
-            advice.append("occlude larger `block`s of patches")
-    return ", or ".join(advice)

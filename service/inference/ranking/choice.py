@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from model.artifact.sentence import SimilarityName
 from model.numerics.late_interaction import ROLES
@@ -99,7 +100,7 @@ async def scorer_of(
     texts: RankTexts,
     caller: Call,
     engine: str | None = None,
-) -> Scorer:
+) -> Scorer[Any]:
     """Tokenise the texts, and return their scorer.
 
     Raises:

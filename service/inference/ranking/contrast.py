@@ -9,15 +9,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engines.contract import Floats
+from service.engines.contract import Floats, TextTask
 from service.inference.explanation.occlusion import Occlusion
 from service.inference.explanation.spans import split_words, tokens_of
-from service.inference.ranking.scorers import Scorer
+from service.inference.ranking.scorers import Scorer, Tokens
 from service.inference.tokenization.text import Offset, Text
 
 
@@ -61,19 +61,28 @@ def word_shares(words: Sequence[Word], shares: Floats) -> NDArray[np.float64]:
     )
 
 
-def occluded_document(scorer: Scorer, number: int, parts: Sequence[Sequence[int]]) -> Occlusion:
+def occluded_document(scorer: Scorer[Any], number: int, parts: Sequence[Tokens]) -> Occlusion:
     """Return the occlusion of a document, whose parts are of its own tokens."""
     own = scorer.own_tokens(number)
-    unseen = [tuple(own[token] for token in part) for part in parts]
-    task, score = partial(scorer.task, number), partial(scorer.score, number)
-    return Occlusion(unseen, range(len(parts)), task, score, scorer.empty_score)
+
+    def tasks(unseen: Tokens) -> list[TextTask]:
+        task = scorer.task(number, unseen)
+        return [task] if task else []
+
+    return Occlusion(
+        [tuple(own[token] for token in part) for part in parts],
+        range(len(parts)),
+        tasks,
+        lambda unseen, outputs: scorer.score(number, outputs[0], unseen),
+        scorer.empty_score,
+    )
 
 
 @dataclass
 class ComparedDocument:
     """Document of a comparison, with its words and their shares."""
 
-    scorer: Scorer
+    scorer: Scorer[Any]
     number: int
     text: str
     score: float
@@ -84,28 +93,20 @@ class ComparedDocument:
     words: list[Word] = field(init=False)
     occlusion: Occlusion = field(init=False)
     """Occlusion of each word; of the strongest words, if shares sum to the score."""
-    scores: NDArray[np.float64] = field(init=False)
-    """Copy of the occlusion's scores, into which no running batch writes."""
 
     def __post_init__(self) -> None:
         """Split the document into words, and choose the words to leave out."""
-        self.words = distinct_words(self.text, self.scorer.document(self.number))
-        left_out = self.words
+        self.words = left_out = distinct_words(self.text, self.scorer.document(self.number))
         if self.token_shares is not None:
             left_out = [self.words[place] for place in self.strongest]
-        parts = [word.tokens for word in left_out]
+        parts = [tuple(word.tokens) for word in left_out]
         self.occlusion = occluded_document(self.scorer, self.number, parts)
-        self.settle()
-
-    def settle(self) -> None:
-        """Copy the scores that are computed so far."""
-        self.scores = self.occlusion.scores.copy()
 
     @property
     def shares(self) -> NDArray[np.float64]:
         """`[W]`: share of each word in the score; NaN where it is not computed."""
         if self.token_shares is None:
-            return self.score - self.scores
+            return self.score - self.occlusion.scores
         return word_shares(self.words, self.token_shares)
 
     @property
@@ -126,19 +127,11 @@ class ComparedDocument:
     @property
     def without(self) -> list[float]:
         """Score of the document without each of these words; NaN where it is not computed."""
-        known = self.token_shares is not None
-        without: list[float] = (self.scores if known else self.scores[self.strongest]).tolist()
-        return without
-
-    @property
-    def wanted(self) -> int:
-        """Number of forward passes without a word."""
-        return len(self.scores)
-
-    @property
-    def computed(self) -> int:
-        """Number of these that were computed before the deadline."""
-        return int(np.count_nonzero(~np.isnan(self.scores)))
+        scores = self.occlusion.scores
+        known: list[float] = (
+            scores[self.strongest] if self.token_shares is None else scores
+        ).tolist()
+        return known
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,16 +25,15 @@ from service.inference.explanation.occlusion import (
     USEFUL_SHARE,
     Occlusion,
     Work,
-    check_least,
     in_turn,
-    needed_tokens,
     occlude,
+    promised,
     run_until,
     writing_seconds,
 )
 from service.inference.explanation.spans import tokens_of
 from service.inference.ranking.contrast import ComparedDocument, occluded_document
-from service.inference.ranking.scorers import Scorer, SeparateScorer
+from service.inference.ranking.scorers import Scorer, Tokens
 from service.inference.tokenization.text import Offset, Text
 from service.scheduler.call import Call, PendingWork
 from service.scheduler.lanes import LaneName
@@ -63,43 +62,35 @@ class RankOptions:
 NO_EXPLANATION = RankOptions()
 
 
-@dataclass(frozen=True)
-class TokenShares:
-    """Shares of a document's tokens in its score."""
-
-    shares: Floats
-    """`[D]`; NaN for special tokens that stay, and for values that are not computed."""
-    wanted: int
-    """Number of shares to compute."""
-    computed: int
-    """Number of shares that were computed before the deadline."""
-
-    def error(self, score: float) -> float:
-        """Return |sum of the shares − score|; NaN if a share is missing."""
-        if self.computed < self.wanted:
-            return math.nan
-        return abs(float(np.nansum(self.shares, dtype=np.float64)) - score)
-
-
-@dataclass(frozen=True)
-class Unseen:
+class Unseen(NamedTuple):
     """Indices of tokens that are neither attended to nor pooled."""
 
-    query: tuple[int, ...]
+    query: Tokens
     """Tokens of the query's own forward pass; empty if each document is read with the query."""
-    documents: Sequence[tuple[int, ...]]
+    documents: Sequence[Tokens]
     """Tokens of the text that the model reads for each document."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredDocument:
-    """Score of a document, with what comes from the same forward pass."""
+    """Score of a document, and the shares of its tokens."""
 
     score: float
     parts: Mapping[str, float] | None = None
     """Scores whose weighted mean the score is, by name; None for other scores."""
     shares: Floats | None = None
-    """`[D]`: shares of tokens, which sum to the score."""
+    """`[D]`; NaN for special tokens that stay, and for values that are not computed."""
+    computed: int = 0
+    """Number of computed shares."""
+    partial: bool = False
+    """Whether the deadline came before all shares were computed."""
+
+    @property
+    def error(self) -> float:
+        """|Sum of the shares − score|; NaN if a share is missing."""
+        if self.shares is None or self.partial:
+            return math.nan
+        return abs(float(np.nansum(self.shares, dtype=np.float64)) - self.score)
 
 
 def order_of(scores: Sequence[float]) -> list[int]:
@@ -109,7 +100,7 @@ def order_of(scores: Sequence[float]) -> list[int]:
 
 
 async def each_document(
-    scorer: Scorer,
+    scorer: Scorer[Any],
     lane: LaneName,
     caller: Call,
     read: Callable[[int, Output], Value],
@@ -120,19 +111,15 @@ async def each_document(
     Documents of which nothing is left are absent.
     """
     prepared = replace(scorer.documents, caller=caller)
-    unseen = unseen or Unseen((), [()] * len(prepared.texts))
-    tasks = {
-        number: task
-        for number, left_out in enumerate(unseen.documents)
-        if (task := scorer.task(number, left_out))
-    }
-    reduce = [partial(read, number) for number in tasks]
-    resumed, results = isinstance(scorer, SeparateScorer), list[Value]()
-    if isinstance(scorer, SeparateScorer):
-        queries = await prepared.submit(lane, scorer.query_tasks(unseen.query))
-        scorer.take_queries(queries, unseen.query)
+    of_query, of_documents = unseen or ((), [()] * len(prepared.texts))
+    found = [(n, scorer.task(n, left_out)) for n, left_out in enumerate(of_documents)]
+    tasks = {number: task for number, task in found if task}
+    if queries := scorer.query_tasks(of_query):
+        scorer.take_queries(await prepared.submit(lane, queries), of_query)
+    reduce, results = [partial(read, number) for number in tasks], list[Value]()
     if tasks:
-        results = await prepared.submit(lane, [*tasks.values()], reduce, resumed=resumed)
+        values = [*tasks.values()]
+        results = await prepared.submit(lane, values, reduce, resumed=bool(queries))
     return dict(zip(tasks, results, strict=True))
 
 
@@ -140,7 +127,7 @@ async def each_document(
 class Ranker:
     """Ranking of the documents of one request."""
 
-    scorer: Scorer
+    scorer: Scorer[Any]
     inputs: Sequence[str]
     """Documents as the caller sent them."""
     options: RankOptions = NO_EXPLANATION
@@ -148,11 +135,10 @@ class Ranker:
     """Tokens that are left out of the texts; only without an explanation."""
     documents: list[ScoredDocument] = field(default_factory=list, init=False)
     """Scores in the order of the request."""
-    tokens: dict[int, TokenShares] = field(default_factory=dict, init=False)
-    """Shares of the tokens of the first documents, by the documents' indices."""
     contrast: list[ComparedDocument] = field(default_factory=list, init=False)
     """The two compared documents; empty without a contrast."""
     _occluded: dict[int, Occlusion] = field(default_factory=dict, init=False)
+    """Occlusion of the tokens of the first documents, by the documents' indices."""
 
     @property
     def scores(self) -> list[float]:
@@ -179,8 +165,7 @@ class Ranker:
         """Largest possible work, whichever documents turn out to be the first ones."""
         scorer, options = self.scorer, self.options
         lengths = [len(text.input_ids) for text in scorer.documents.texts]
-        queries = scorer.query_tasks() if isinstance(scorer, SeparateScorer) else ()
-        encoded = sum(lengths) + sum(task.tokens for task in queries)
+        encoded = sum(lengths) + sum(task.tokens for task in scorer.query_tasks())
         passes: list[int] = []
         if self.explains and not (options.explain == "tokens" and scorer.additive):
             numbers = options.compare or range(len(lengths))
@@ -200,13 +185,12 @@ class Ranker:
         """
         prepared = self.scorer.documents
         seconds = prepared.caller.finish_by - self.scorer.timings.began
-        writing, work, needed = writing_seconds(seconds, reply_bytes), self.work, None
+        writing, work = writing_seconds(seconds, reply_bytes), self.work
+        promise = PendingWork(work.tokens, writing_seconds=writing)
         if self.explains:
             advice = _LESS_TOKENS if self.options.explain == "tokens" else _LESS
-            alone = prepared.scheduler.seconds_alone(work.least)
-            check_least(alone, seconds - writing, lambda: advice)
-            needed = needed_tokens(prepared.scheduler, work, seconds - writing)
-        promise = PendingWork(work.tokens, needed, writing_seconds=writing)
+            works = [(prepared.scheduler, work)]
+            (promise,) = promised(works, seconds - writing, writing, lambda: advice)
         caller = replace(prepared.caller, pending=promise)
         lane: LaneName = "attention" if self.explains else "encode"
         try:
@@ -226,18 +210,19 @@ class Ranker:
 
     def _read(self, number: int, output: Output) -> ScoredDocument:
         scorer, unseen = self.scorer, self.unseen.documents[number] if self.unseen else ()
-        return ScoredDocument(
-            scorer.score(number, output, unseen),
-            scorer.parts(number, output, unseen),
-            scorer.shares(number, output) if self.explains and scorer.additive else None,
-        )
+        score = scorer.score(number, output, unseen)
+        parts = scorer.parts(number, output, unseen)
+        if not (self.explains and scorer.additive):
+            return ScoredDocument(score, parts)
+        shares = scorer.shares(number, output)
+        return ScoredDocument(score, parts, shares, len(shares))
 
     def _choose(self) -> None:
         """Choose the forward passes without parts of documents."""
         scorer, options, order = self.scorer, self.options, self.order
         if options.explain == "tokens" and not scorer.additive:
             for number in order[: self.shown]:
-                parts = [[token] for token in scorer.removable(number)]
+                parts = [(token,) for token in scorer.removable(number)]
                 self._occluded[number] = occluded_document(scorer, number, parts)
         if options.explain == "contrast":
             for number in options.compare or order[:2]:
@@ -249,20 +234,17 @@ class Ranker:
 
     def _settle(self) -> None:
         """Keep the values computed so far."""
-        if self.options.explain == "tokens":
-            self.tokens = {number: self._of_tokens(number) for number in self.order[: self.shown]}
+        for number, occlusion in self._occluded.items():
+            document = self.documents[number]
+            occlusion.settle()
+            shares = np.full(len(self.scorer.own_tokens(number)), np.nan, np.float32)
+            shares[self.scorer.removable(number)] = document.score - occlusion.scores
+            computed = occlusion.computed
+            self.documents[number] = replace(
+                document, shares=shares, computed=computed, partial=computed < len(occlusion.order)
+            )
         for compared in self.contrast:
-            compared.settle()
-
-    def _of_tokens(self, number: int) -> TokenShares:
-        found = self.documents[number]
-        if found.shares is not None:
-            return TokenShares(found.shares, len(found.shares), len(found.shares))
-        losses = found.score - self._occluded[number].scores
-        shares = np.full(len(self.scorer.own_tokens(number)), np.nan, np.float32)
-        shares[self.scorer.removable(number)] = losses
-        computed = int(np.count_nonzero(~np.isnan(losses)))
-        return TokenShares(shares, len(losses), computed)
+            compared.occlusion.settle()
 
     def _most_parts(self, number: int) -> int:
         """Return the largest number of parts of a document that are left out."""
@@ -275,7 +257,7 @@ QUERY, DOCUMENTS = "query_without", "documents_without"
 
 
 def unseen_of(
-    scorer: Scorer,
+    scorer: Scorer[Any],
     texts: tuple[str, Sequence[str]],
     of_query: Sequence[Offset],
     of_documents: Sequence[Sequence[Offset]],
@@ -290,17 +272,17 @@ def unseen_of(
 
     """
     query, documents = texts
-    unseen: list[tuple[int, ...]] = []
+    unseen: list[Tokens] = []
     for number, spans in enumerate(of_documents or [()] * len(documents)):
         own, name = scorer.own_tokens(number), f"{DOCUMENTS}[{number}]"
         tokens = left_out(documents[number], spans, scorer.document(number), name)
         found = [own[token] for token in tokens]
-        if of_query and not isinstance(scorer, SeparateScorer):
+        if of_query and not scorer.queries:
             own = scorer.query_tokens(number)
             tokens = left_out(query, of_query, scorer.query_text(number), QUERY)
             found = [*(own[token] for token in tokens), *found]
         unseen.append(tuple(found))
-    if not isinstance(scorer, SeparateScorer):
+    if not scorer.queries:
         return Unseen((), unseen)
     in_query = left_out(query, of_query, scorer.query_text(0), QUERY)
     if in_query and scorer.leaves_no_query(in_query):
@@ -308,7 +290,7 @@ def unseen_of(
     return Unseen(in_query, unseen)
 
 
-def left_out(text: str, spans: Sequence[Offset], tokenized: Text, name: str) -> tuple[int, ...]:
+def left_out(text: str, spans: Sequence[Offset], tokenized: Text, name: str) -> Tokens:
     """Return the indices of the tokens of spans, ascending; `name` is the spans' field."""
     before = 0
     for place, (start, end) in enumerate(spans):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -32,14 +32,14 @@ from service.inference.explanation.decomposition import (
     ASSUMED,
     MEASURED_TOKENS,
     DecomposedText,
-    TextDecomposition,
     check_memory,
+    decompose,
     decomposition_bytes,
     pair_shares,
     part_cost,
     step_tokens,
 )
-from service.inference.explanation.tower import Embedder, ExplainOptions, Tower
+from service.inference.explanation.tower import ExplainOptions, Tower
 from service.inference.timings import Timings
 from service.scheduler.call import ANYBODY, Call
 from service.scheduler.scheduler import Scheduler
@@ -58,10 +58,10 @@ def of(
     pooling: Pooling = MEAN,
     config: EncoderConfig = CONFIG,
     caller: Call = ANYBODY,
-) -> TextDecomposition:
+) -> Coroutine[Any, Any, DecomposedText]:
     text = tokenized(length, seed=1)
     prepared = PreparedTexts([text], caller, scheduler, Timings(length, 0.0, 0.0))
-    return TextDecomposition(prepared, config, text, pooling, 1.2)
+    return decompose(prepared, config, text, pooling, 1.2)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ async def test_shares_sum_to_transformers_vector(
     monkeypatch.setattr(decomposition, "STEP_TOKENS", 30)
     text, pooling = tokenized(17, seed=1), Pooling(layer, mode, first)
     with batching(onnx_engine) as (scheduler, _):
-        found = await of(scheduler, 17, pooling, config=artifact.manifest.config).result()
+        found = await of(scheduler, 17, pooling, config=artifact.manifest.config)
     reference = BertModel.from_pretrained(
         small_checkpoint, attn_implementation="eager", dtype=torch.float32, add_pooling_layer=False
     )
@@ -135,7 +135,7 @@ async def test_steps_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) 
     for tokens in (10, 40, 10**6):
         monkeypatch.setattr(decomposition, "STEP_TOKENS", tokens)
         with batching(FakeEngine(CONFIG)) as (scheduler, recorder):
-            found.append(await of(scheduler).result())
+            found.append(await of(scheduler))
             steps = sum(len(lengths) for _, lengths, _ in recorder.finished)
             assert steps == {10: 2 + 9 + 9, 40: 2 + 2 * 2, 10**6: 2 + 2}[tokens]
     for other in found[1:]:
@@ -147,7 +147,7 @@ async def test_others_get_their_turn_between_steps(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(decomposition, "STEP_TOKENS", 10)
     engine = GatedEngine()
     with batching(engine, max_batch_tokens=10) as (scheduler, _):
-        long = asyncio.create_task(of(scheduler, caller=Call("long")).result())
+        long = asyncio.create_task(of(scheduler, caller=Call("long")))
         engine.let_through(2)
         await until(lambda: scheduler.lanes["attention"].queued_texts >= 8)
         begun = 3  # the third batch waits
@@ -165,9 +165,9 @@ async def test_others_get_their_turn_between_steps(monkeypatch: pytest.MonkeyPat
 
 async def test_pooling_that_looks_at_one_token_computes_its_row_alone() -> None:
     with batching(FakeEngine(CONFIG)) as (scheduler, recorder):
-        whole = await of(scheduler).result()
+        whole = await of(scheduler)
         before = len(recorder.finished)
-        found = await of(scheduler, pooling=Pooling(2, "cls", 4)).result()
+        found = await of(scheduler, pooling=Pooling(2, "cls", 4))
     last = recorder.finished[-1][1]
     assert last == [step_tokens(1, 10, CONFIG, 1.2)]
     assert len(recorder.finished) - before == before
@@ -177,7 +177,7 @@ async def test_pooling_that_looks_at_one_token_computes_its_row_alone() -> None:
 
 async def test_what_was_admitted_is_not_refused_halfway() -> None:
     with batching(FakeEngine(CONFIG), max_queue_tokens=2) as (scheduler, _):
-        found = await of(scheduler).result()
+        found = await of(scheduler)
     np.testing.assert_allclose(found.shares.sum(axis=0), found.pooled, rtol=1e-4)
 
 
@@ -195,7 +195,7 @@ async def test_an_engine_that_leaves_values_out_fails() -> None:
         batching(AnsweringEngine(answer)) as (scheduler, _),
         pytest.raises(EngineFailed, match="left out"),
     ):
-        await of(scheduler).result()
+        await of(scheduler)
 
 
 def test_a_text_whose_shares_take_too_much_memory_is_refused() -> None:
@@ -230,27 +230,23 @@ def tower(**changes: Any) -> Tower:
     return Tower(inference, replace(OPTIONS, **changes), prepared)
 
 
-def embedder() -> Embedder:
-    return tower().embedder
-
-
 def test_a_forward_pass_has_the_pixels_and_only_the_states_that_are_needed() -> None:
     pixels = np.ones((4, 2), np.float32)
     picture = replace(tokenized(4), pixels=pixels)
-    task = tower().task(picture)
+    task = tower().whole_task(picture)
     assert task.pixels is pixels
-    assert (task.hidden_layers, task.pooling) == ((1,), embedder().pooling(picture))
-    assert tower(occlusion=False).task(tokenized(4)).hidden_layers == ()
-    assert tower(pooling="mean").embedder.pooling(picture).mode == "mean"
+    assert (task.hidden_layers, task.pooling) == ((1,), tower().pooling(picture))
+    assert tower(occlusion=False).whole_task(tokenized(4)).hidden_layers == ()
+    assert tower(pooling="mean").pooling(picture).mode == "mean"
 
 
 def test_states_are_projected_as_pooled_vectors_are() -> None:
     states = RNG.standard_normal((5, SIZE)).astype(np.float32)
-    np.testing.assert_allclose(embedder().projected(states), states @ WEIGHT.T, atol=1e-6)
+    np.testing.assert_allclose(tower().projected(states), states @ WEIGHT.T, atol=1e-6)
     vector = WEIGHT @ states[0]
     unit = vector / np.linalg.norm(vector)
-    np.testing.assert_allclose(embedder().vector(Output(pooled=states[0])), unit, atol=1e-6)
-    decomposed = embedder().decomposed(states.sum(axis=0), states)
+    np.testing.assert_allclose(tower().vector(Output(pooled=states[0])), unit, atol=1e-6)
+    decomposed = tower().decomposed(states.sum(axis=0), states)
     np.testing.assert_allclose(decomposed.shares.sum(axis=0), decomposed.pooled, atol=1e-5)
 
 

@@ -34,6 +34,7 @@ from service.inference.explanation.explanation import (
 from service.inference.explanation.occlusion import (
     Work,
     needed_tokens,
+    promised,
     run_until,
     writing_seconds,
 )
@@ -48,7 +49,6 @@ from service.inference.explanation.tower import (
     ExplainOptions,
     Side,
     Tower,
-    check_time,
     fitting_pair,
 )
 from service.inference.tokenization.text import PictureView, places_of
@@ -386,11 +386,13 @@ async def test_what_no_idle_service_does_in_time_is_refused_for_good() -> None:
     engine.measured = THOUSAND_TOKENS_A_SECOND
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
 
-        def check(tokens: int, seconds: float) -> list[float]:
-            return check_time({tower(scheduler, occlusion=True): pair(tokens)}, seconds)
+        def check(tokens: int, seconds: float) -> object:
+            sides, own = pair(tokens), tower(scheduler, occlusion=True)
+            works = [(scheduler, own.work(sides))]
+            return promised(works, seconds, 0.0, lambda: own.advice(sides, seconds))
 
         assert tower(occlusion=True).work(pair(300)).least == 18_600
-        assert check(300, 18.7) == [1.0]
+        assert check(300, 18.7)
         with pytest.raises(Unprocessable) as refused:
             check(300, 10.0)
         assert check(218, 10.0)
@@ -447,9 +449,13 @@ async def test_two_towers_share_the_time_by_their_work() -> None:
     engine.measured = THOUSAND_TOKENS_A_SECOND
     sides = Side(100, 100, 100), Side(200, 200, 200, picture=True)
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
-        loads = {tower(scheduler, 1, occlusion=True): [side] for side in sides}
-        assert check_time(loads, 5.4) == pytest.approx([1.1 / 5.3, 4.2 / 5.3])
+        towers = [tower(scheduler, 1, occlusion=True) for _ in sides]
+        works = [(scheduler, own.work([side])) for own, side in zip(towers, sides, strict=True)]
+        found = promised(works, 30.0, 0.5, lambda: "")
+        assert [own.writing_seconds for own in found] == [0.5, 0.5]
+        expected = [15_000 * 1.1 / 5.3, 15_000 * 4.2 / 5.3]
+        assert [own.needed for own in found] == pytest.approx(expected, abs=1)
         with pytest.raises(Unprocessable, match="a picture always has the same number of tokens"):
-            check_time(loads, 5.2)
+            promised(works, 5.2, 0.5, lambda: towers[0].advice(sides, 5.2))
     decomposed = tower(texts=1, decomposition=True)
     assert decomposed.work([Side(40, 0, 0)] * 3).least == 120 + 2 * 40 * 41

@@ -27,10 +27,10 @@ from service.inference.encoding import PreparedTexts
 from service.inference.explanation import occlusion
 from service.inference.explanation.explanation import PairExplanation
 from service.inference.explanation.occlusion import (
-    HeadOcclusion,
     Job,
     Occlusion,
     cosine,
+    head_occlusion,
     head_occlusion_bytes,
     in_turn,
     occlude,
@@ -171,49 +171,39 @@ def vector_of(output: Output) -> Floats:
 
 async def test_each_head_is_switched_off_in_both_texts() -> None:
     engine, texts = FakeEngine(CONFIG), (tokenized(5), tokenized(3, seed=1))
-    found = np.full(SHAPE, np.nan, np.float32)
-    occlusion = HeadOcclusion([pooled(each) for each in texts], vector_of, found)
+    occlusion = head_occlusion([pooled(each) for each in texts], vector_of, CONFIG)
     with batching(engine) as (scheduler, _):
         await occlude(asked_of(scheduler), occlusion.jobs())
+    found = occlusion.scores.reshape(SHAPE)
     for place in np.ndindex(*SHAPE):
         tasks = [replace(pooled(each), ablated=(place,)) for each in texts]
         vectors = [vector_of(engine.expected(task)) for task in tasks]
         assert found[place] == pytest.approx(cosine(*vectors))
-    assert len(np.unique(found)) == found.size
+    assert len(np.unique(found)) == found.size == occlusion.computed
     assert sum(task.tokens for task, _ in occlusion.jobs()) == (5 + 3) * found.size
     assert head_occlusion_bytes(7, CONFIG) == np.empty((2, *SHAPE, 7), np.float32).nbytes
 
 
 def test_a_head_without_one_of_the_texts_is_not_computed() -> None:
-    found = np.full(SHAPE, np.nan, np.float32)
-    occlusion = HeadOcclusion([], vector_of, found)
-    one, other = np.array([3, 4], np.float32), np.array([1, 0], np.float32)
-    occlusion.take((1, 0), one)
-    occlusion.take((0, 1), other)
-    assert np.isnan(found).all()
-    occlusion.take((1, 0), other)
-    assert found[1, 0] == pytest.approx(0.6)
-    assert np.isnan(found).sum() == found.size - 1
+    occlusion = head_occlusion([pooled(tokenized(5)), pooled(tokenized(3))], vector_of, CONFIG)
+    stores = [store for _, store in occlusion.jobs()]
+    one, other = Output(pooled=np.array([3, 4], np.float32)), Output(pooled=OTHER[:2])
+    stores[0](one)
+    stores[2](other)
+    assert np.isnan(occlusion.scores).all()
+    stores[1](other)
+    assert occlusion.scores[0] == pytest.approx(11 / 5**1.5)
+    assert occlusion.computed == 1
 
 
-def test_what_is_not_computed_is_nan_and_counted_as_wanted() -> None:
-    options = ExplainOptions(2, None, *(False, True, True, False))
-    occlusions, lengths = [occluded(40, order=[2, 0]), occluded(5, order=[0])], (40, 5)
-    pair = PairExplanation(0.5, occlusions=occlusions, texts=[*map(tokenized, lengths)])
-    occlusions[0].scores[2] = 0.25
-    pair.settle(options)
-    assert pair.occlusion is not None
-    np.testing.assert_array_equal(pair.occlusion[0][:4], [np.nan, np.nan, 0.25, np.nan])
-    assert pair.decomposition is not None
-    assert pair.decomposition.shape == lengths
-    assert pair.wanted == {"occlusion": 3, "decomposition": 1}
-    assert pair.computed == {"occlusion": 1, "decomposition": 0}
-    assert pair.partial
-    pair.decomposition = np.zeros(lengths, np.float32)
-    occlusions[0].scores[0] = 0.5
-    assert np.isnan(pair.occlusion[0][0])  # a copy
-    pair.settle(options)
-    assert pair.computed == {"occlusion": 2, "decomposition": 1}
+def test_what_comes_after_the_deadline_does_not_count() -> None:
+    occlusion = occluded(5, order=[2, 0])
+    late, after = (store for _, store in occlusion.jobs())
+    late(Output(pooled=OTHER))
+    occlusion.settle()
+    after(Output(pooled=OTHER))
+    assert occlusion.computed == 1
+    np.testing.assert_allclose(occlusion.scores, [np.nan, np.nan, 1, np.nan, np.nan])
 
 
 def test_neighbours_go_together_up_to_a_size() -> None:

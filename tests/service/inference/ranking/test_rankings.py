@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
 from model.export.serving import serving_copy
-from service.inference.ranking.scorers import first_of_pair, second_of_pair, similarity
+from service.inference.ranking.scorers import sides_of_pair, similarity
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.model.hybrid_checkpoints import FlagEmbedding, write_hybrid
 from tests.model.logit_checkpoints import published, write_cross_encoder
@@ -310,7 +310,7 @@ async def test_words_of_the_query_are_left_out_of_each_pair(
 
 
 @pytest.mark.parametrize("family", ["Bert", "XLMRoberta"])
-def test_the_second_text_of_a_pair(tmp_path: Path, family: str) -> None:
+def test_the_texts_of_a_pair(tmp_path: Path, family: str) -> None:
     """By the positions that transformers' tokenizer gives, also where a text has no token."""
     folder = write_task_checkpoint(tmp_path / "model", family=family, num_labels=1)
     oracle = CrossEncoder(folder)
@@ -318,9 +318,9 @@ def test_the_second_text_of_a_pair(tmp_path: Path, family: str) -> None:
     tokenizer = TextTokenizer(folder / "tokenizer.json", sentence, Limits(36, 999))
     for pair in [("a b", "the cat"), ("", "x y"), ("x y", ""), ("", "")]:
         (text,) = tokenizer.tokenize([pair], Options())
-        second = second_of_pair(text)
+        first, second = sides_of_pair(text)
         assert list(second) == oracle.own(*pair), pair
-        assert list(first_of_pair(text, second)) == oracle.own(*pair, side=0), pair
+        assert list(first) == oracle.own(*pair, side=0), pair
 
 
 @pytest.mark.slow
