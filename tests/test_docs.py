@@ -89,7 +89,9 @@ def test_reasons_of_refusals():
     assert named - known == queue | held | {"not_found", "method_not_allowed"}
 
 
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+FOLDERS = (ROOT / "docs", ROOT / "deploy")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += sorted(page for folder in FOLDERS for page in folder.rglob("*.md"))
 PATH = re.compile(
     r"`((?:benchmarks|clients|deploy|docs|model|service|testing|tests|trials)/[\w./-]*)`"
 )
@@ -144,7 +146,7 @@ def test_wheels_and_the_changelog_have_the_version_of_both_distributions() -> No
     projects = [read("pyproject.toml"), read("clients/python/pyproject.toml")]
     (version,) = {tomllib.loads(text)["project"]["version"] for text in projects}
     wheels = re.findall(r"headscope(?:_server)?-([\d.]+)-py3", read("docs/operations.md"))
-    image = re.findall(r"newTag: ([\d.]+)", read("docs/operations.md"))
+    image = re.findall(r"newTag: ([\d.]+)", read("deploy/kubernetes/README.md"))
     newest = re.findall(
         r"^## \[(\d[\d.]*)\] - \d{4}-\d\d-\d\d$", read("CHANGELOG.md"), re.MULTILINE
     )[0]
