@@ -8,14 +8,15 @@ import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from model.artifact.manifest import Artifact
 from service.artifacts.opening import export_source, open_source
-from service.artifacts.repository import Source
-from service.errors import Forbidden, InsufficientMemory
+from service.artifacts.repository import Source, Target
+from service.errors import Forbidden, InsufficientMemory, ModelBusy
 from service.models.served import ServedModel
 from service.models.start import Shared, start_model
 from service.models.table import Models
@@ -25,11 +26,51 @@ from service.system import resources
 
 STATUS = Path("/proc/self/status")
 MEBIBYTE = 2**20
+FIRST_EXPORT_SECONDS = 60.0
+"""Expected seconds of an export before one was measured."""
 NOT_EXPORTED = (
     "the model is not exported yet, and requests may not start an export: run `headscope export`, "
     "load the model with an admin key, or start the service with --export-on-demand allow"
 )
 _log = logging.getLogger("headscope")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Outcome of a load."""
+
+    model: ServedModel
+    seconds: float
+    """Seconds until requests got the model; 0 if it was loaded before."""
+    replaced: str | None = None
+    """Version that served before."""
+
+
+@dataclass
+class RunningLoad:
+    """Load that is running; the same load joins it, and every other load of the model waits."""
+
+    target: Target
+    current: bool
+    """Whether requests for the bare name get the version."""
+    may_export: bool
+    task: asyncio.Task[Loaded] = field(init=False, compare=False)
+    began: float = field(default_factory=time.monotonic, compare=False)
+    opens: float = field(default_factory=time.monotonic, compare=False)
+    """`time.monotonic()` at which the checkpoint is, or is expected to be, exported."""
+
+    def seconds_left(self, expected: float) -> int:
+        """Return the seconds until the model is loaded: at least 1, and a quarter more.
+
+        `expected` are the seconds of a load after its export.
+        """
+        now = time.monotonic()
+        return max(1, round(max(expected + self.opens - now, (now - self.began) / 4)))
+
+    def busy(self) -> ModelBusy:
+        """Return the error of a command that has to wait for the end of the load."""
+        seconds = time.monotonic() - self.began
+        return ModelBusy(f"{self.target} has been loading for {seconds:.0f} s: wait for its end")
 
 
 class ModelLoader:
@@ -51,7 +92,7 @@ class ModelLoader:
         """Lock of exports: each is checked against the memory that is free when it begins."""
         self._exporting = 0
         """Number of loads that export, or wait for it."""
-        self._export_seconds = 60.0
+        self._export_seconds = FIRST_EXPORT_SECONDS
         """Seconds of the last export, which the next is expected to take."""
 
     @contextlib.asynccontextmanager
@@ -81,17 +122,14 @@ class ModelLoader:
         """Models that no further request gets, and that finish their last requests."""
         return list(self._releases.values())
 
-    async def open(self, source: Source, expect: Callable[[float], None] | None) -> Artifact:
-        """Open the artifact of a version, whose checkpoint is exported first if necessary.
-
-        `expect` is called with the expected seconds of an export, and with 0 after it.
-        """
+    async def open(self, source: Source, load: RunningLoad) -> Artifact:
+        """Open the artifact of a version, whose checkpoint is exported first if necessary."""
         if artifact := await self._opened(source):
             return artifact
-        if expect is None:
+        if not load.may_export:
             raise Forbidden(NOT_EXPORTED)
         self._exporting += 1
-        expect(self._exporting * self._export_seconds)
+        load.opens = time.monotonic() + self._exporting * self._export_seconds
         try:
             async with self._exports:
                 artifact = await self._opened(source)
@@ -104,7 +142,7 @@ class ModelLoader:
                 return artifact
         finally:
             self._exporting -= 1
-            expect(0)
+            load.opens = time.monotonic()
 
     async def _opened(self, source: Source) -> Artifact | None:
         open_it = partial(open_source, self._shared.settings, source)

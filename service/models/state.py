@@ -17,7 +17,7 @@ from service.engines.contract import Engine
 from service.health.readiness import Peers, Readiness
 from service.http.turns import Turns
 from service.inference.tokenization.inputs import Cl100k
-from service.models.control import ModelControl, versions
+from service.models.control import ModelControl
 from service.models.loading import MemoryBudget, ModelLoader
 from service.models.served import ServedModel
 from service.models.setup import (
@@ -94,10 +94,10 @@ class ModelGauges:
     def _versions(self) -> Counter[tuple[str, ...]]:
         """Return the number of versions by name, version, fingerprint and state."""
         counts = Counter[tuple[str, ...]]()
-        for one in versions(self._control, ()):
+        for one in self._control.versions(()):
             counts[one.name, one.version, one.fingerprint or "", one.state] += 1
-        for target in self._control.loads.targets:
-            counts[target.name, target.version or "", "", "loading"] += 1
+        for load in self._control.loads.values():
+            counts[load.target.name, load.target.version or "", "", "loading"] += 1
         return counts
 
 

@@ -34,7 +34,7 @@ from service.api.wire.schemas import documented_body, named
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, ServiceError, UnknownModel
 from service.inference.encoding import EncodeOptions
-from service.models.control import State, versions
+from service.models.control import State
 from service.models.served import ServedModel
 from service.system.distribution import version
 
@@ -260,7 +260,7 @@ async def index(exchange: ApiExchange) -> JSONResponse:
             "state": STATES[own.state],
             "reason": own.reason or "",
         }
-        for own in versions(control, await control.refresh())
+        for own in control.versions(await control.refresh())
     ]
     return JSONResponse([one for one in entries if one["state"] == "READY" or not asked.ready])
 

@@ -16,8 +16,7 @@ from service.api.wire.route import ApiExchange, admin_errors, is_admin, read_adm
 from service.api.wire.schemas import documented_body, named
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
-from service.models.control import ModelControl, of_name, versions
-from service.models.running_loads import FAILED
+from service.models.control import FAILED, ModelControl
 
 MOST_CHARACTERS = 512
 """Maximum length of the name of an alias or its model."""
@@ -77,7 +76,7 @@ async def state(exchange: ApiExchange, model: str) -> JSONResponse:
 
 async def _state(exchange: ApiExchange, model: str) -> dict[str, object]:
     control = exchange.service.control
-    states = of_name(versions(control, await control.refresh()), model)
+    states = control.versions(await control.refresh(), model)
     target = control.models.aliases.get(model)
     if not states and target is None:
         raise UnknownModel("there is no such model: POST /v2/repository/index lists all")

@@ -9,7 +9,6 @@ import json
 import shutil
 import subprocess
 import threading
-import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from model.artifact.manifest import MANIFEST, Artifact, load_artifact
 from service.artifacts.footprint import footprint
 from service.artifacts.opening import open_artifact
 from service.artifacts.repository import Target
-from service.models.running_loads import FIRST_LOAD_SECONDS, Loaded, RunningLoads
+from service.models.control import FIRST_LOAD_SECONDS
+from service.models.loading import RunningLoad
 from service.settings import Settings
 from service.settings.model_group import ModelTable
 from tests.service.harness import Client, assert_problem, until
@@ -79,7 +79,7 @@ async def test_the_least_recently_used_makes_room(
     size = footprint(load_artifact(repository / "b"), Settings()).total
     resident = itertools.count(0, size)  # the process grows by what was predicted
     monkeypatch.setattr("service.models.loading.resident_bytes", lambda: next(resident))
-    monkeypatch.setattr("service.models.running_loads.FULL_SECONDS", 0)
+    monkeypatch.setattr("service.models.control.FULL_SECONDS", 0)
     async with serving_repository(repository, memory_budget=int(1.2 * size)) as client:
         for name in ("a", "b", "a"):
             assert (await encode(client, name)).status_code == 200
@@ -101,7 +101,7 @@ async def test_two_loads_at_once_and_an_unload_of_what_loads(
 ) -> None:
     gate.clear()  # the measured batches of a start wait
     first = asyncio.create_task(load(client, "a", version="1"))
-    await until(lambda: Target("a", "1") in control_of(client).loads)
+    await until(lambda: "a" in control_of(client).loads)
     same = asyncio.create_task(load(client, "a", version="1"))
     assert_problem(await load(client, "a", version="2"), 409, "a@1 has been loading")
     assert_problem(await client.delete("/models/a", headers=ADMIN), 409, "a@1 has been loading")
@@ -113,31 +113,16 @@ async def test_two_loads_at_once_and_an_unload_of_what_loads(
     assert [reply.json()["loaded"]["version"] for reply in replies] == ["1", "1"]
 
 
-async def test_the_time_that_is_left_follows_the_load_before() -> None:
-    loads = RunningLoads()
-
-    async def endless() -> Loaded:
-        return await asyncio.Event().wait()  # type: ignore[return-value]
-
-    running = asyncio.create_task(loads.run(Target("a"), None, endless()))
-    await asyncio.sleep(0)
-    assert loads.targets == [Target("a")]
-    assert loads.seconds_left("a") == FIRST_LOAD_SECONDS
-    loads.expect_export("a", 120)
-    assert loads.seconds_left("a") == 120 + FIRST_LOAD_SECONDS
-    load = loads.of("a")
-    assert load is not None
-    load.began, load.opens = time.monotonic() - 400, time.monotonic() - 40
-    loads.measured("a")
-    load.began = load.opens = time.monotonic()
-    assert loads.seconds_left("a") == 40, "without the seconds of the export"
-    load.began, load.opens = time.monotonic() - 400, time.monotonic() - 100
-    assert loads.seconds_left("a") == 100, "it takes longer than the load before"
-    assert loads.seconds_left("b") == 1, "without a load"
-    await loads.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert not loads.names
+def test_the_time_that_is_left_follows_the_load_before() -> None:
+    load = RunningLoad(Target("a"), current=True, may_export=True)
+    assert load.seconds_left(40) == 40
+    load.opens += 120
+    assert load.seconds_left(40) == 160, "the export comes before it"
+    load.began -= 800
+    assert load.seconds_left(40) == 200, "it takes longer than the load before"
+    load.opens -= 300
+    load.began += 799
+    assert load.seconds_left(40) == 1
 
 
 class SlowExport:
@@ -211,7 +196,7 @@ async def test_two_models_of_one_checkpoint_are_exported_once_and_others_in_turn
     async with serving_repository(checkpoints, tables=tables) as client:
         names = ("first", "second", "raw")
         replies = [asyncio.create_task(encode(client, name)) for name in names]
-        await until(lambda: exporting.started and len(control_of(client).loads.names) == 3)
+        await until(lambda: exporting.started and len(control_of(client).loads) == 3)
         exporting.gate.set()
         assert {(await reply).status_code for reply in replies} == {200}
     assert sorted(exporting.started) == [str(checkpoints / name) for name in ("other", "raw")]
