@@ -24,7 +24,7 @@ OF_THE_PYTORCH_PROCESS = tuple(
     for name in (
         *("api/native/attention/test_scores", "api/native/test_encode_layers"),
         *("api/native/test_explain", "engines/test_runtime", "health/test_golden"),
-        *("health/test_live_verification", "health/test_watch"),
+        *("health/test_live_verification", "health/test_engine"),
     )
 )
 """Files whose tests ask `tests.service.conftest.torch_engine`."""

@@ -317,7 +317,8 @@ def _described(
     name: str, model: ServedModel | None, created: int, queue_limit: int
 ) -> dict[str, object]:
     """Describe a model; None is one that is not loaded, of which `queue_limit` is configured."""
-    queued = sum(model.queued_tokens.values()) if model else 0
+    lanes = model.inference.engines.default.lanes.values() if model else ()
+    queued = sum(lane.queued_tokens for lane in lanes)
     limit = model.settings.max_queue_tokens if model else queue_limit
     return {
         "id": name,

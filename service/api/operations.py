@@ -144,7 +144,7 @@ def _of_engine(model: ServedModel) -> dict[str, object]:
         "verification": manifest.verification.model_dump(),
         "status": "degraded" if engines.stand_in else "failed" if engines.failure else "working",
         "backend": engines.stand_in or engines.name,
-        "failure": engines.failure or model.live_verification.problem or None,
+        "failure": engines.failure or model.health.live_verification.problem or None,
     }
 
 

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
-from service.engines.contract import TextTask
 from service.errors import EngineUnavailable, ServiceError
-from service.health.live_verification import LiveVerification
-from service.inference.engine_pool import EnginePool
-from service.scheduler.scheduler import Scheduler
+from service.health.engine import PROBE_SECONDS, EngineHealth
 
 Answers = Mapping[str, Callable[[], Awaitable[str]]]
 """Function that answers each question in one line."""
@@ -80,72 +75,15 @@ class Peers:
 
 DEGRADED = "degraded: "
 """Prefix of a worker's answer while a stand-in serves in that worker."""
-FRESH_SECONDS = 5.0
-"""Maximum age of the last computed batch; beyond it, a probe is computed."""
-PROBE_SECONDS = 2.0
-"""Time limit of a probe, and of starting an engine."""
 ANSWER_SECONDS = 1.0
 """Time limit for another worker to answer, in addition to its own check."""
-
-
-class ModelReadiness:
-    """Readiness of a model's engine, by its last batch or by a probe."""
-
-    def __init__(
-        self, engines: EnginePool, live_verification: LiveVerification, probe: TextTask
-    ) -> None:
-        self.fallback_failure = ""
-        """Reason for which the stand-in engine cannot start; or empty."""
-        self.engines = engines
-        self._live_verification = live_verification
-        self._probe = probe
-        self._probed: tuple[float, str] = (-math.inf, "")
-        """Time of the last failed probe by `time.monotonic()`, and its error."""
-
-    @property
-    def known_failure(self) -> str:
-        """Reason for which the model is not ready, as known without a probe; or empty.
-
-        A failed probe counts until the next computed batch.
-        """
-        if failure := self._live_verification.problem or self.fallback_failure:
-            return failure
-        scheduler, (failed_at, failure) = self.engines.default, self._probed
-        if self.engines.stand_in is None and scheduler.failure:
-            return scheduler.failure
-        return failure if scheduler.last_success < failed_at else ""
-
-    async def check(self) -> str:
-        """Return the failure of the model's own engine if a stand-in serves, else empty.
-
-        Raises:
-            EngineUnavailable: the model does not answer, or its answers are wrong.
-
-        """
-        failure = self._live_verification.problem or self.fallback_failure
-        if failure:
-            raise EngineUnavailable(failure, retry_after_seconds=5)
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                scheduler = await self.engines.get(None)
-        except TimeoutError:
-            raise EngineUnavailable("PyTorch is starting", retry_after_seconds=5) from None
-        if scheduler.failure:
-            raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
-        if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
-            try:
-                await _probe(scheduler, self._probe)
-            except EngineUnavailable as error:
-                self._probed = (time.monotonic(), error.detail)
-                raise
-        return self.engines.failure
 
 
 class Readiness:
     """Readiness of all models, in this process and in all workers of a service."""
 
     def __init__(
-        self, models: Callable[[], Mapping[str, ModelReadiness]], peers: Peers | None
+        self, models: Callable[[], Mapping[str, EngineHealth]], peers: Peers | None
     ) -> None:
         self.draining = False
         """Whether the process is stopping."""
@@ -209,23 +147,9 @@ class Readiness:
         return "; ".join(f"{name}: {degraded}" for name, (_, degraded) in named if degraded)
 
 
-async def _result(model: ModelReadiness) -> tuple[str, str]:
+async def _result(model: EngineHealth) -> tuple[str, str]:
     """Return the failure of a model, and the reason for which a stand-in serves it; or empty."""
     try:
         return "", await model.check()
     except ServiceError as error:
         return error.detail, ""
-
-
-async def _probe(scheduler: Scheduler, task: TextTask) -> None:
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            await scheduler.submit("encode", [task])
-    except TimeoutError:
-        raise EngineUnavailable(
-            f"the engine did not answer a probe within {PROBE_SECONDS:g} s", retry_after_seconds=5
-        ) from None
-    except ServiceError as error:
-        raise EngineUnavailable(
-            f"the engine failed a probe: {error.detail}", retry_after_seconds=5
-        ) from None

@@ -12,9 +12,7 @@ from typing import Literal
 
 from model.artifact.manifest import Artifact
 from service.errors import Unprocessable
-from service.health.live_verification import LiveVerification
-from service.health.readiness import ModelReadiness
-from service.health.watch import Watch
+from service.health.engine import EngineHealth
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
 from service.inference.tokenization.inputs import Input, Picture
@@ -64,9 +62,7 @@ class ServedModel:
     """Settings with which the model was started."""
     artifact: Artifact
     inference: Inference
-    readiness: ModelReadiness
-    live_verification: LiveVerification
-    watch: Watch
+    health: EngineHealth
     precision_note: str | None = None
     """Note that another precision is likely faster on this processor, with the reason."""
     version: str = "1"
@@ -82,13 +78,9 @@ class ServedModel:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch over the engines and verify live batches while the block runs."""
-        self.live_verification.open()
-        try:
-            vision = self.vision.running() if self.vision else contextlib.nullcontext()
-            async with self.watch.watching(), vision:
-                yield
-        finally:
-            await self.live_verification.close()
+        vision = self.vision.running() if self.vision else contextlib.nullcontext()
+        async with self.health.watching(), vision:
+            yield
 
     def close(self) -> bool:
         """Wait for the running work of all towers to finish; return whether it did."""
@@ -158,15 +150,3 @@ class ServedModel:
         own = fingerprint_of(self.artifact, provider, prompts)
         other = fingerprint_of(self.artifact, provider, prompts, stand_in=True)
         return (name, own.encode()), (name, other.encode())
-
-    @property
-    def queued_tokens(self) -> dict[str, int]:
-        """Tokens in the queue of the model's own engine, by lane."""
-        lanes = self.inference.engines.default.lanes
-        return {name: lane.queued_tokens for name, lane in lanes.items()}
-
-    @property
-    def queued_texts(self) -> dict[str, int]:
-        """Texts and maps in the queue of the model's own engine, by lane."""
-        lanes = self.inference.engines.default.lanes
-        return {name: lane.queued_texts for name, lane in lanes.items()}

@@ -176,7 +176,6 @@ def check_content(settings: Settings, content: Content) -> None:
     """
     found = chain(
         _of_paths(settings, content),
-        _of_names(settings),
         _of_tables(settings, content),
         _of_aliases(settings),
     )
@@ -196,45 +195,28 @@ def _of_paths(settings: Settings, content: Content) -> _Mistakes:
         yield ("keys_file",), f"keys-file {file} is not a file"
 
 
-def _of_names(settings: Settings) -> _Mistakes:
-    for name in settings.tables:
-        if not name or not name.isprintable():
-            what = "the name of a model needs printable characters"
-            yield (MODEL, name), f"{MODEL}.{name}: {what}"
-
-
 def _of_tables(settings: Settings, content: Content) -> _Mistakes:
-    tables = settings.tables
-    if not tables:
+    if not settings.tables:
         return
     for option in EXCLUSIVE:
         if option in content.values:
             flag = option.replace("_", "-")
             yield (option,), f"{flag} is for models without tables: give it in [model.NAME]"
-    sources = _sources(settings.models)
-    for name, table in tables.items():
-        where = f"{MODEL}.{name}"
-        for key, what in chain(_of_table(table, settings), _of_devices(table)):
-            yield (MODEL, name, *key), f"{where}: {what}"
-        if table.from_repository and settings.models is not None:
-            versions = [source.version for source in sources if source.name == name]
-            if not versions:
-                yield (
-                    (MODEL, name),
-                    f"{MODEL}.{name}: the folder {settings.models} has no such model",
-                )
-            elif table.version not in (None, *versions):
-                what = f"there is no version {table.version}; there are {', '.join(versions)}"
-                yield (MODEL, name, "version"), f"{where}: {what}"
+    sources: list[Source] = []
+    with contextlib.suppress(OSError):  # reported as a folder that does not exist
+        sources = Repository(settings.models).sources()
+    for name, table in settings.tables.items():
+        versions = [source.version for source in sources if source.name == name]
+        mistakes = _of_table(name, table, settings), _of_version(table, settings.models, versions)
+        for key, what in chain(*mistakes):
+            yield (MODEL, name, *key), f"{MODEL}.{name}: {what}"
 
 
-def _of_table(table: ModelTable, settings: Settings) -> _Mistakes:
+def _of_table(name: str, table: ModelTable, settings: Settings) -> _Mistakes:
+    if not name or not name.isprintable():
+        yield (), "the name of a model needs printable characters"
     if table.source is not None and table.artifact is not None:
         yield (), "source and artifact exclude each other: leave one out"
-    elif table.from_repository and settings.models is None:
-        yield (), "give its source or artifact, or the folder of all models by the setting models"
-    if table.version is not None and not table.from_repository:
-        yield ("version",), "version is for models of the folder of the setting models"
     if table.load == "on-demand" and not settings.on_demand:
         yield ("load",), "load is on-demand, which on-demand = false excludes: give pinned or off"
     if table.artifact is not None:
@@ -246,11 +228,22 @@ def _of_table(table: ModelTable, settings: Settings) -> _Mistakes:
     source = table.source or ""
     if source.startswith(PATHS) and not expanded(source).exists():
         yield ("source",), f"source {source} does not exist"
-
-
-def _of_devices(table: ModelTable) -> _Mistakes:
     if table.devices is not None and (table.device_id is not None or table.device == "cpu"):
         yield ("devices",), "devices is for CUDA, without device-id: leave the others out"
+
+
+def _of_version(table: ModelTable, models: Path | None, versions: list[str]) -> _Mistakes:
+    """Yield what is wrong with a model of the repository, which has these versions of it."""
+    if not table.from_repository:
+        if table.version is not None:
+            yield ("version",), "version is for models of the folder of the setting models"
+    elif models is None:
+        yield (), "give its source or artifact, or the folder of all models by the setting models"
+    elif not versions:
+        yield (), f"the folder {models} has no such model"
+    elif table.version not in (None, *versions):
+        what = f"there is no version {table.version}; there are {', '.join(versions)}"
+        yield ("version",), what
 
 
 def _of_aliases(settings: Settings) -> _Mistakes:
@@ -265,10 +258,3 @@ def _of_aliases(settings: Settings) -> _Mistakes:
             yield (ALIAS, alias), f"{where}: {name} is not a model; there are {', '.join(known)}"
         elif name in tables and tables[name].load == "off":
             yield (ALIAS, alias), f"{where}: {name} is off"
-
-
-def _sources(models: Path | None) -> list[Source]:
-    try:
-        return Repository(models).sources()
-    except OSError:  # reported as a folder that does not exist
-        return []

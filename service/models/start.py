@@ -28,10 +28,9 @@ from service.engines.process import (
     check_installed,
 )
 from service.engines.replicas import Replicas
+from service.health.engine import EngineHealth
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
-from service.health.readiness import ModelReadiness
-from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
@@ -135,7 +134,7 @@ def _start_encoder(
     inspect = live_verification.inspect if settings.verify_share else None
     engines = EnginePool(engine, factories, limits, metrics, inspect)
     probe = blank_text(manifest.config, 1, Pooling(0, "cls"))
-    readiness = ModelReadiness(engines, live_verification, probe)
+    give_up, fallback = shared.give_up, settings.fallback
     return ServedModel(
         name=name,
         version=source.version,
@@ -149,9 +148,9 @@ def _start_encoder(
             allow_unverified=settings.allow_unverified,
             tower=tower,
         ),
-        readiness=readiness,
-        live_verification=live_verification,
-        watch=Watch(readiness, trial, settings.fallback, shared.give_up, metrics, label),
+        health=EngineHealth(
+            engines, live_verification, probe, trial, fallback, give_up, metrics, label
+        ),
         precision_note=precision_note(manifest.precision, engine.provider)
         if engine.name == "onnx"
         else None,

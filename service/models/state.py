@@ -70,14 +70,15 @@ class ModelGauges:
         self._metrics.versions.set(self._versions())
 
     def _refresh(self, name: str, loaded: Sequence[ServedModel]) -> None:
-        """Update the gauges of a name, of which several versions may be in memory."""
+        """Update the gauges of a model, of which several versions may be in memory."""
         metrics = self._metrics.of_model(name)
         tokens, texts = Counter[str](), Counter[str]()
         for model in loaded:
-            tokens.update(model.queued_tokens)
-            texts.update(model.queued_texts)
-        for lane, count in tokens.items():
-            metrics.queued(lane, count, texts[lane])
+            for lane in model.inference.engines.default.lanes.values():
+                tokens[lane.name] += lane.queued_tokens
+                texts[lane.name] += lane.queued_texts
+        for queue, count in tokens.items():
+            metrics.queued(queue, count, texts[queue])
         engines = [model.inference.engines.default.engine for model in loaded]
         metrics.on_devices([device for engine in engines for device in engine.devices])
         limits = [model.inference.engines.limits for model in loaded]
@@ -197,7 +198,7 @@ def build_state(
         control=ModelControl(
             models, ModelLoader(models, budget, shared), settings, repository, frozenset(kept)
         ),
-        readiness=Readiness(models.readiness, peers),
+        readiness=Readiness(models.health, peers),
         metrics=metrics,
         bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
         replies=ByteBudget(settings.max_bytes_in_flight),

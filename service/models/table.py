@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from service.artifacts.repository import Target
 from service.errors import ModelNotLoaded, NoTaskHead, UnknownModel
-from service.health.readiness import ModelReadiness
+from service.health.engine import EngineHealth
 from service.inference.core import Inference
 from service.models.served import ServedModel
 from service.settings import Settings
@@ -58,16 +58,11 @@ class Models:
             UnknownModel: no model is loaded.
 
         """
-        if self._default is not None:
-            return self._default
+        if self.loaded_default is not None:
+            return self.loaded_default
         if self._offered:
             raise ModelNotLoaded(self._offered[0])
         raise UnknownModel("no model is loaded")
-
-    @property
-    def loaded_default(self) -> ServedModel | None:
-        """Model of requests without a name; None if it is not loaded."""
-        return self._default
 
     def find(self, target: Target) -> ServedModel | None:
         """Return the loaded model of a target; None if it is not loaded."""
@@ -128,11 +123,11 @@ class Models:
         self._offered = list(names)
         self._refresh()
 
-    def readiness(self) -> dict[str, ModelReadiness]:
-        """Return the readiness of each loaded model and tower by its name, or NAME@VERSION."""
+    def health(self) -> dict[str, EngineHealth]:
+        """Return the health of each loaded model and tower by its name, or NAME@VERSION."""
         names = Counter(model.name for model in self)
         return {
-            str(tower) if names[model.name] > 1 else tower.name: tower.readiness
+            str(tower) if names[model.name] > 1 else tower.name: tower.health
             for model in self
             for tower in model.towers
         }
@@ -192,7 +187,8 @@ class Models:
                 self.by_name[alias] = model
         own = [*{**current, **dict.fromkeys(self._offered)}]
         own.sort(key=lambda name: self._order.get(name, len(self._order)))
-        self._default = current.get(own[0]) if own else None
+        self.loaded_default = current.get(own[0]) if own else None
+        """Model of requests without a name; None if it is not loaded."""
         self._chosen = list(current.values())
         """Current version of each loaded model."""
         self.several = len(own) > 1

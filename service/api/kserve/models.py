@@ -126,7 +126,7 @@ async def ready(exchange: ApiExchange, model: str) -> Response:
         chosen = loaded_model(exchange, model)
         if exchange.service.readiness.draining:
             raise EngineUnavailable("the service is stopping")
-        await chosen.readiness.check()
+        await chosen.health.check()
     check_expected(exchange)
     return Response()
 

@@ -58,7 +58,7 @@ def verified(result: str) -> str:
 
 async def compared(client: Client) -> None:
     """Wait until no comparison is running."""
-    sampling = state_of(client.app).models.default.live_verification
+    sampling = state_of(client.app).models.default.health.live_verification
     while sampling._busy:
         await asyncio.sleep(0.01)
 
@@ -126,6 +126,6 @@ async def test_without_torch_the_result_is_unknown_and_answers_go_on(
     monkeypatch.setattr("service.engines.process.importlib.util.find_spec", lambda _: None)
     async with serving(artifact, Drifting(onnx_engine), verify_share=1.0) as client:
         assert (await client.post("/encode", json={"inputs": "once"})).status_code == 200
-        await until(lambda: not state_of(client.app).models.default.live_verification._busy)
+        await until(lambda: not state_of(client.app).models.default.health.live_verification._busy)
         assert await metric(client, verified("unknown")) == 1
         assert (await client.get("/health/ready")).status_code == 200

@@ -43,7 +43,7 @@ async def test_ready_once_the_engine_has_answered(artifact: Artifact, route: str
 async def test_not_ready_while_the_engine_hangs(
     artifact: Artifact, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("service.health.engine.PROBE_SECONDS", 0.05)
     engine = GatedEngine()
     async with serving(artifact, engine) as client:
         for _ in range(3):
@@ -59,7 +59,7 @@ async def test_not_ready_while_the_engine_hangs(
 async def test_not_ready_while_the_queue_of_a_hung_engine_is_full(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("service.health.engine.PROBE_SECONDS", 0.05)
     engine = GatedEngine()
     async with serving(artifact, engine, max_queue_tokens=12) as client:
         waiting = []
@@ -125,7 +125,7 @@ async def test_of_several_models_every_one_that_is_not_ready_is_named(artifact: 
             answer = await client.post("/encode", json={"inputs": "a", "model": name})
             assert answer.status_code == status, name
         assert (await client.get("/info?model=a")).json()["status"] == "working"
-        state_of(client.app).models.default.readiness.fallback_failure = "no stand-in"
+        state_of(client.app).models.default.health.fallback_failure = "no stand-in"
         assert (await client.get("/health/ready")).json()["detail"].startswith("a: no stand-in; b")
 
 

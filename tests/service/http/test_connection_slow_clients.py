@@ -118,7 +118,8 @@ def assert_nothing_left(app: FastAPI) -> None:
     """Check that no connection, no request and no reserved bytes are left."""
     state = state_of(app)
     until(lambda: state.bodies.held == state.replies.held == 0)
-    assert set(state_of(app).models.default.queued_tokens.values()) == {0}
+    lanes = state_of(app).models.default.inference.engines.default.lanes
+    assert {lane.queued_tokens for lane in lanes.values()} == {0}
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"G", GET[:-4], GET, GET + b"X: a"])

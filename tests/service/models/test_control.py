@@ -137,9 +137,7 @@ async def test_pinned_models_are_loaded_at_the_start_and_others_not_on_demand(
 
 def served(name: str, version: str = "1") -> ServedModel:
     """Return a model without parts."""
-    parts: dict[str, Any] = dict.fromkeys(
-        ("settings", "artifact", "inference", "readiness", "live_verification", "watch"), Mock()
-    )
+    parts: dict[str, Any] = dict.fromkeys(("settings", "artifact", "inference", "health"), Mock())
     return ServedModel(name=name, version=version, **parts)
 
 
@@ -254,10 +252,8 @@ def artifact(size: int) -> Artifact:
 
 def served_at(name: str, size: int, last_began: float) -> ServedModel:
     """Return a model without parts."""
-    parts: dict[str, Any] = dict.fromkeys(
-        ("inference", "readiness", "live_verification", "watch"), Mock()
-    )
-    model = ServedModel(name=name, settings=SETTINGS, artifact=artifact(size), **parts)
+    parts = Mock()
+    model = ServedModel(name, SETTINGS, artifact(size), inference=parts, health=parts)
     model.uses.last_began = last_began
     return model
 

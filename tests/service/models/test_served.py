@@ -161,7 +161,8 @@ async def test_what_waits_is_told_of_each_model_and_as_old_as_its_refresh(
         asked = [asyncio.create_task(ask(name, "a")) for name in "ab"]
         await until(lambda: all(engine.batches for engine in engines))
         asked += [asyncio.create_task(ask(name, "a b c d")) for name in "ab"]
-        await until(lambda: [one.queued_tokens["encode"] for one in state.models] == [6, 6])
+        lanes = [one.inference.engines.default.lanes["encode"] for one in state.models]
+        await until(lambda: [lane.queued_tokens for lane in lanes] == [6, 6])
         assert await state.refresh_metrics() == ""
         assert reported() == [6, 0, 6, 0]
         for engine in engines:

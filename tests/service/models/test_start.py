@@ -58,7 +58,7 @@ async def test_towers_start_run_and_end_together(
     async with app.router.lifespan_context(app):
         (model,) = state_of(app).models
         assert [tower.inference.tower for tower in model.towers] == ["text", "vision"]
-        assert [*state_of(app).models.readiness()] == [model.name, f"{model.name}:vision"]
+        assert [*state_of(app).models.health()] == [model.name, f"{model.name}:vision"]
     closed: list[str] = []
     monkeypatch.setattr(ServedModel, "close", lambda model: closed.append(model.name))
     monkeypatch.setattr("service.models.start.TextTokenizer", lambda *_: 1 / 0)

@@ -164,7 +164,7 @@ async def test_ready_as_the_last_probe_found(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scrape starts no probe: it computes nothing."""
-    monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("service.health.engine.PROBE_SECONDS", 0.05)
     engine = GatedEngine()
     async with serving(artifact, engine) as client:
 

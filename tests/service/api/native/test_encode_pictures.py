@@ -170,7 +170,7 @@ async def test_a_live_picture_is_verified(picture_artifact: Artifact) -> None:
     """The share is all batches: the metric counts one that passed."""
     app = create_app(Settings(verify_share=1.0), [picture_artifact])
     async with app.router.lifespan_context(app), Client(app) as picture_client:
-        verification = state_of(app).models.default.live_verification
+        verification = state_of(app).models.default.health.live_verification
         await picture_client.post("/encode", json={"inputs": element(PHOTOS[0])})
         await until(lambda: verification._comparing is not None and verification._comparing.done())
         metrics = (await picture_client.get("/metrics")).text
@@ -325,5 +325,5 @@ async def test_both_towers_are_verified_and_released_together(clip_client: Clien
     mixed = await clip_client.post("/verify", json={"inputs": [TEXTS[0], element(CLIP_PHOTOS[0])]})
     assert "inputs[1] for the other" in mixed.json()["detail"]
     state = state_of(clip_client.app)
-    names = list(state.models.readiness())
+    names = list(state.models.health())
     assert names == [names[0], f"{names[0]}:vision"]

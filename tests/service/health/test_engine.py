@@ -137,8 +137,8 @@ async def test_torch_takes_over_says_so_and_gives_back(
         return mortal._engine
 
     monkeypatch.setattr("service.models.start.OnnxEngine", start)
-    monkeypatch.setattr("service.health.watch.FIRST_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr("service.health.watch.MOST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("service.health.engine.FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("service.health.engine.MOST_PAUSE_SECONDS", 0.1)
     service = Service(artifact, mortal, fallback="torch")
     async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
         name, before = await embedding(client)
@@ -241,9 +241,9 @@ async def test_readiness_knows_whether_pytorch_could_stand_in(
 
     monkeypatch.setattr("service.models.start.TorchEngine", start)
     service = Service(artifact, mortal, fallback="torch")
-    readiness = state_of(service.app).models.default.readiness
+    health = state_of(service.app).models.default.health
     async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
-        await until(lambda: readiness.fallback_failure)
+        await until(lambda: health.fallback_failure)
         problem = assert_problem(
             await client.get("/health/ready"), 503, says="cannot start", error_type="Unhealthy"
         )
