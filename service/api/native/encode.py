@@ -110,7 +110,7 @@ def encode_json(
             text_fields(text) | json_members(plan, own, as_base64=as_base64) for text, own in pairs
         )
         if as_base64 or size > SMALL_BYTES:
-            return reply_pieces(header.names, results, texts)
+            return reply_pieces(header.names, results, usage(texts))
     return as_json({**header.names, "results": [*results], "usage": usage(texts)})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field
@@ -20,11 +20,11 @@ from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.native.explain_forms import (
     MATCH_BYTES,
     REPLY,
-    PairMatches,
     explain_json,
     explain_safetensors,
+    match_fields,
     matches_bytes,
-    matches_json,
+    pair_fields,
     reply_bytes,
 )
 from service.api.native.texts import OBJECTS, Header, TextRequest, with_pictures
@@ -52,7 +52,7 @@ from service.inference.explanation.spans import SpanKind
 from service.inference.explanation.tower import ExplainOptions, Side, Tower, fitting_pair
 from service.inference.ranking.choice import RankTexts, scorer_of
 from service.inference.ranking.ranker import each_document
-from service.inference.ranking.scorers import Scorer
+from service.inference.ranking.scorers import MatchedToken
 from service.inference.tokenization.inputs import Input, Picture
 from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
@@ -170,9 +170,12 @@ async def explain(body: ExplainRequest, exchange: ApiExchange) -> Response:
     explanations = await explainer.explain(size)
     timings, engine = explainer.timings, explainer.towers[0].prepared.engine
     header = Header(model.name, engine, {}, timings.warnings)
-    write = explain_safetensors if binary else explain_json
-    parts = await asyncio.to_thread(write, header, explainer.texts, explanations)
-    return PartsResponse(parts, SAFETENSORS if binary else JSON, timings)
+    texts = explainer.texts
+    if binary:
+        tensors = await asyncio.to_thread(explain_safetensors, header, texts, explanations)
+        return PartsResponse(tensors, SAFETENSORS, timings)
+    pairs = await asyncio.to_thread(lambda: [*map(pair_fields, explanations)])
+    return PartsResponse([explain_json(header, texts, pairs)], JSON, timings)
 
 
 def checked_size(exchange: ApiExchange, explainer: Explainer, *, binary: bool) -> int:
@@ -209,35 +212,30 @@ async def explained_by_matches(
             "prompt_name is not for this model: the first text of a pair is a query, the second a "
             "document"
         )
-    scorer = await matching_scorer(body, exchange)
+    body = await with_pictures(body, exchange)  # refuses pictures, as these models read texts
+    queries, documents = ([text for text in side if isinstance(text, str)] for side in body.sides)
+    names, prompts = ("inputs[{}][0]", "inputs[{}][1]"), (body.prompt_name, body.prompt_name)
+    asked = RankTexts(queries, documents, body.options, prompts, names, explains=True)
+    caller, inference = caller_of(exchange), exchange.model.inference
+    scorer = await scorer_of(inference, asked, caller, body.backend)
     numbers = range(len(scorer.documents.texts))
     texts = [text for n in numbers for text in (scorer.whole_query(n), scorer.document(n))]
     size = matches_bytes(texts)
     held = size + scorer.query_bytes
     check_size(exchange, held, FEWER)
 
-    def read(number: int, output: Output) -> PairMatches:
-        return PairMatches(scorer.score(number, output), scorer.matches(number, output))
+    def read(number: int, output: Output) -> tuple[float, Sequence[MatchedToken]]:
+        return scorer.score(number, output), scorer.matches(number, output)
 
     reserve(exchange, size, held=held, advice=None)
-    found = await each_document(scorer, "attention", scorer.documents.caller, read)
-    pairs = [found[number] for number in numbers]
-    check_size(exchange, MATCH_BYTES * sum(len(pair.matches) for pair in pairs), FEWER)
-    timings = scorer.timings
-    header = Header(exchange.model.name, scorer.documents.engine, {}, timings.warnings)
+    found = await each_document(scorer, "attention", caller, read)
+    check_size(exchange, MATCH_BYTES * sum(len(matches) for _, matches in found.values()), FEWER)
+    header = Header(exchange.model.name, scorer.documents.engine, {}, scorer.timings.warnings)
     mean = scorer.scoring == "meanmaxsim"
-    parts = await asyncio.to_thread(matches_json, header, texts, pairs, mean=mean)
-    return PartsResponse(parts, JSON, timings)
-
-
-async def matching_scorer(body: ExplainRequest, exchange: ApiExchange) -> Scorer[Any]:
-    """Tokenise the pairs of a request to a sparse encoder or a late-interaction model."""
-    body = await with_pictures(body, exchange)  # refuses pictures, as these models read texts
-    queries, documents = ([text for text in side if isinstance(text, str)] for side in body.sides)
-    names = "inputs[{}][0]", "inputs[{}][1]"
-    prompts = body.prompt_name, body.prompt_name
-    texts = RankTexts(queries, documents, body.options, prompts, names, explains=True)
-    return await scorer_of(exchange.model.inference, texts, caller_of(exchange), body.backend)
+    pairs = await asyncio.to_thread(
+        lambda: [match_fields(*found[number], mean=mean) for number in numbers]
+    )
+    return PartsResponse([explain_json(header, texts, pairs)], JSON, scorer.timings)
 
 
 def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:

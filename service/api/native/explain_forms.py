@@ -5,9 +5,8 @@ Notation: B pairs, S_a and S_b tokens of the texts of a pair, L layers, N heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -15,8 +14,15 @@ from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
 from service.api.native.replies import TEXT, reply
-from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.api.wire.json_pieces import json_pieces, safetensors_parts
+from service.api.native.texts import (
+    Header,
+    metadata,
+    reply_pieces,
+    text_fields,
+    text_tensors,
+    usage,
+)
+from service.api.wire.json_pieces import safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.schemas import any_of, named
 from service.inference.explanation.explanation import PairExplanation
@@ -62,29 +68,23 @@ def matches_bytes(texts: Sequence[Text]) -> int:
 
 
 def explain_json(
-    header: Header, texts: Sequence[Text], pairs: Sequence[PairExplanation]
-) -> Sequence[Part | Unwritten]:
-    """Return the JSON reply of computed explanations; fields that were not requested are absent."""
-    return [_pair_pieces(header, texts, [_fields(pair) for pair in pairs])]
+    header: Header, texts: Sequence[Text], pairs: Sequence[Mapping[str, object]]
+) -> Unwritten:
+    """Yield the JSON reply by the fields of each pair; fields not requested are absent."""
+    sides = [text_fields(text) for text in texts]
+    for fields in sides:
+        del fields["segment_ids"]  # all in one segment
+    results = (
+        {"similarity": own["similarity"], "texts": sides[2 * number : 2 * number + 2], **own}
+        for number, own in enumerate(pairs)
+    )
+    return reply_pieces(header.names, results, pair_usage(texts))
 
 
-class PairMatches(NamedTuple):
-    """A similarity, and the products that sum to it or whose mean it is."""
-
-    similarity: float
-    matches: Sequence[MatchedToken]
-
-
-def matches_json(
-    header: Header, texts: Sequence[Text], pairs: Sequence[PairMatches], *, mean: bool
-) -> Sequence[Part | Unwritten]:
-    """Return the JSON reply of a sparse encoder or a late-interaction model."""
-    return [_pair_pieces(header, texts, [match_fields(pair, mean=mean) for pair in pairs])]
-
-
-def match_fields(pair: PairMatches, *, mean: bool) -> dict[str, object]:
+def match_fields(
+    similarity: float, matches: Sequence[MatchedToken], *, mean: bool
+) -> dict[str, object]:
     """Return the fields of a pair, with |sum or mean of the products − similarity|."""
-    similarity, matches = pair
     total = sum(match.score for match in matches) / (len(matches) if mean and matches else 1)
     named = [match._asdict() for match in matches]
     return {
@@ -94,53 +94,38 @@ def match_fields(pair: PairMatches, *, mean: bool) -> dict[str, object]:
     }
 
 
-def _pair_pieces(
-    header: Header, texts: Sequence[Text], pairs: Sequence[dict[str, object]]
-) -> Unwritten:
-    """Yield the JSON reply: the texts and the fields of each pair."""
-    yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    for number, fields in enumerate(pairs):
-        sides = [_text(text) for text in texts[2 * number : 2 * number + 2]]
-        result = {"similarity": fields.pop("similarity"), "texts": sides, **fields}
-        if number:
-            yield b","
-        yield from json_pieces(result)
-    yield b'],"usage":' + orjson.dumps(pair_usage(texts)) + b"}"
-
-
 def explain_safetensors(
     header: Header, texts: Sequence[Text], pairs: Sequence[PairExplanation]
-) -> Sequence[Part | Unwritten]:
+) -> list[Part]:
     """Return the binary reply: `similarity` `[B]`; `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
 
     The losses without each head are one tensor, `heads` `[B, L, N]`.
     """
-    tensors: dict[str, NDArray[np.generic]] = {
-        "similarity": np.array([pair.similarity for pair in pairs], np.float32)
-    }
-    for name in pairs[0].wanted:
-        computed = np.array([pair.computed[name] for pair in pairs], np.int32)
-        tensors[f"computed.{name}"] = computed
-    if pairs[0].wanted:
-        tensors["partial"] = np.array([pair.partial for pair in pairs], np.uint8)
+    first, tensors = pairs[0], dict[str, NDArray[np.generic]]()
+
+    def add(name: str, values: Sequence[object], dtype: type[np.generic] = np.float32) -> None:
+        tensors[name] = np.array(values, dtype)  # in which None becomes NaN
+
+    add("similarity", [pair.similarity for pair in pairs])
+    for name in first.wanted:
+        add(f"computed.{name}", [pair.computed[name] for pair in pairs], np.int32)
+    if first.wanted:
+        add("partial", [pair.partial for pair in pairs], np.uint8)
     for number, pair in enumerate(pairs):
-        for name, matrix in pair.shares.items():
-            tensors[f"{name}.{number}"] = np.ascontiguousarray(matrix)
+        shares = pair.shares.items()
+        tensors |= {f"{name}.{number}": np.ascontiguousarray(matrix) for name, matrix in shares}
         for side, losses in zip("ab", pair.occlusion or (), strict=False):
             tensors[f"occlusion.{number}.{side}"] = losses
-    heads = [pair.heads for pair in pairs if pair.heads is not None]
-    if heads:
-        tensors["heads"] = np.stack(heads)
-    for name in pairs[0].shares:
-        errors = [pair.error(pair.shares[name]) for pair in pairs]
-        tensors[ERRORS[name]] = np.array(errors, np.float32)
-    for name in pairs[0].agreement():
-        values = [pair.agreement()[name] for pair in pairs]
-        known = [np.nan if value is None else value for value in values]
-        tensors[f"agreement.{name}"] = np.array(known, np.float32)
+    if first.heads is not None:
+        add("heads", [pair.heads for pair in pairs])
+    for name in first.shares:
+        add(ERRORS[name], [pair.error(pair.shares[name]) for pair in pairs])
+    agreements = [pair.agreement() for pair in pairs]
+    for name in agreements[0]:
+        add(f"agreement.{name}", [own[name] for own in agreements])
     lists = metadata(header, texts)
-    if (spans := [_spans(pair) for pair in pairs]) and spans[0]:
-        lists["spans"] = orjson.dumps(spans).decode()
+    if _spans(first):
+        lists["spans"] = orjson.dumps([_spans(pair) for pair in pairs]).decode()
     lists["usage"] = orjson.dumps(pair_usage(texts)).decode()
     return safetensors_parts(tensors | text_tensors(texts), lists)
 
@@ -150,13 +135,8 @@ def pair_usage(texts: Sequence[Text]) -> dict[str, int]:
     return usage(texts) | {"inputs": len(texts) // 2}
 
 
-def _text(text: Text) -> dict[str, object]:
-    fields = text_fields(text)
-    del fields["segment_ids"]  # all in one segment
-    return fields
-
-
-def _fields(pair: PairExplanation) -> dict[str, object]:
+def pair_fields(pair: PairExplanation) -> dict[str, object]:
+    """Return the fields of a pair; fields not requested are absent."""
     fields: dict[str, object] = {"similarity": pair.similarity}
     for name, matrix in pair.shares.items():
         computed = pair.computed.get(name, 1)
@@ -171,8 +151,7 @@ def _fields(pair: PairExplanation) -> dict[str, object]:
     if pair.heads is not None:
         fields["heads"] = pair.heads
     if pair.wanted:
-        fields["partial"] = pair.partial
-        fields["computed"] = pair.computed
+        fields |= {"partial": pair.partial, "computed": pair.computed}
     return fields
 
 

@@ -214,15 +214,17 @@ def text_fields(text: Text) -> dict[str, object]:
 
 
 def reply_pieces(
-    names: Mapping[str, object], results: Iterable[Mapping[str, object]], texts: Sequence[Text]
+    names: Mapping[str, object],
+    results: Iterable[Mapping[str, object]],
+    usage: Mapping[str, object],
 ) -> Unwritten:
-    """Yield a JSON reply: its names, the members of each text's result, and the usage."""
+    """Yield a JSON reply: its names, the members of each result, and the usage."""
     yield orjson.dumps({**names, "results": []}).removesuffix(b"]}")
     for number, members in enumerate(results):
         if number:
             yield b","
         yield from json_pieces(members)
-    yield b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
+    yield b'],"usage":' + orjson.dumps(usage) + b"}"
 
 
 def text_bytes(texts: Sequence[Text]) -> int:

@@ -19,6 +19,7 @@ from service.api.native.texts import (
     reply_pieces,
     text_bytes,
     text_fields,
+    usage,
     with_pictures,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT
@@ -109,7 +110,7 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
         text_fields(text) | _places(selection.part, text.size) | own
         for text, own in zip(texts, arrays, strict=True)
     )
-    return PartsResponse([reply_pieces(names, results, texts)], JSON, prepared.timings)
+    return PartsResponse([reply_pieces(names, results, usage(texts))], JSON, prepared.timings)
 
 
 def working_bytes(texts: Sequence[Text], hidden_size: int) -> int:

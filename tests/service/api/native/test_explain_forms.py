@@ -15,12 +15,11 @@ from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
 from service.api.native.explain_forms import (
-    PairMatches,
     explain_json,
     explain_safetensors,
     match_fields,
     matches_bytes,
-    matches_json,
+    pair_fields,
     reply_bytes,
 )
 from service.api.native.texts import Header
@@ -30,20 +29,27 @@ from service.inference.explanation.explanation import PairExplanation
 from service.inference.explanation.spans import Block, Span, SpanKind
 from service.inference.explanation.tower import ExplainOptions, Side
 from service.inference.ranking.scorers import MatchedToken
+from service.inference.tokenization.text import Text
 from service.models.state import state_of
 from tests.service.documented import check_documented
-from tests.service.harness import CONFIG, AnsweringEngine, Client, body_of, serving, tokenized
+from tests.service.harness import CONFIG, AnsweringEngine, Client, serving, tokenized
 
 pytestmark = pytest.mark.anyio
 
 
 HEADER = Header("a/model", "onnx", {})
+
+
+def in_json(texts: Sequence[Text], *pairs: PairExplanation) -> bytes:
+    return b"".join(explain_json(HEADER, texts, [*map(pair_fields, pairs)]))
+
+
 WANTED = {"occlusion": 80, "decomposition": 1, "heads": 8}
 
 
 def test_what_was_not_asked_for_is_absent() -> None:
     texts = [tokenized(2), tokenized(3)]
-    found = json.loads(body_of(explain_json(HEADER, texts, [PairExplanation(0.5)])))
+    found = json.loads(in_json(texts, PairExplanation(0.5)))
     assert found["results"][0].keys() == {"similarity", "texts"}
     assert found["results"][0]["texts"][0].keys() == {"tokens", "token_ids", "offsets", "truncated"}
     assert found["usage"] == {"inputs": 1, "tokens": 5}
@@ -67,20 +73,21 @@ def test_a_reply_is_no_larger_than_predicted(length: int, kind: SpanKind) -> Non
     json_size, binary_size = (
         reply_bytes(options, sides, CONFIG, binary=binary) for binary in (False, True)
     )
-    assert len(body_of(explain_json(HEADER, texts, [found]))) <= json_size
+    assert len(in_json(texts, found)) <= json_size
     assert sum(map(len, explain_safetensors(HEADER, texts, [found]))) <= binary_size
     if length > 1:
         assert binary_size < json_size / 2, "as the error of a reply in JSON says"
     matches = [MatchedToken(i, i, 1 / 3) for i in range(length)]
-    written = matches_json(HEADER, texts, [PairMatches(0.5, matches)], mean=False)
-    assert len(body_of(written)) <= matches_bytes(texts)
+    fields = match_fields(0.5, matches, mean=False)
+    written = b"".join(explain_json(HEADER, texts, [fields]))
+    assert len(written) <= matches_bytes(texts)
 
 
 def test_a_mean_is_complete_too() -> None:
     matches = [MatchedToken(0, 0, 1.0), MatchedToken(1, 0, 0.5)]
-    assert match_fields(PairMatches(0.75, matches), mean=True)["completeness_error"] == 0
-    assert match_fields(PairMatches(1.0, matches), mean=False)["completeness_error"] == 0.5
-    assert match_fields(PairMatches(-1e9, []), mean=True)["completeness_error"] == 0
+    assert match_fields(0.75, matches, mean=True)["completeness_error"] == 0
+    assert match_fields(1.0, matches, mean=False)["completeness_error"] == 0.5
+    assert match_fields(-1e9, [], mean=True)["completeness_error"] == 0
 
 
 def test_an_agreement_that_there_is_not_is_null_and_nan() -> None:
@@ -88,7 +95,7 @@ def test_an_agreement_that_there_is_not_is_null_and_nan() -> None:
     spans = [Span(0, 1, (0,)), Span(2, 3, (1,))]
     shares = np.ones((2, 2), np.float32)
     found = [PairExplanation(0.5, shares, None, (losses, losses), (spans, spans))]
-    read = json.loads(body_of(explain_json(HEADER, texts, found)))
+    read = json.loads(in_json(texts, *found))
     assert read["results"][0]["agreement"] == {"pairs": None}
     tensors = load(b"".join(explain_safetensors(HEADER, texts, found)))
     assert np.isnan(tensors["agreement.pairs"]).all()
@@ -103,7 +110,7 @@ def test_values_that_were_not_computed_are_null_and_nan() -> None:
     wanted = {"occlusion": 2, "decomposition": 1, "heads": 2}
     shares = np.ones((2, 1), np.float32)
     found = PairExplanation(0.5, shares, nothing, losses, spans, "words", heads, wanted)
-    reply = json.loads(body_of(explain_json(HEADER, texts, [found])))
+    reply = json.loads(in_json(texts, found))
     check_documented("ExplainReply", reply)
     (read,) = reply["results"]
     assert read.keys() == NAMED["ExplainResult"]["properties"].keys() - {"matches"}
@@ -137,7 +144,7 @@ def test_blocks_of_a_picture_are_what_is_documented() -> None:
     spans = [Span(0, 0, (0,))], [Block((0, 1), (2, 4), (3, 4))]
     losses = np.array([0.25], np.float32), np.array([0.5], np.float32)
     found = PairExplanation(0.5, None, None, losses, spans, wanted={"occlusion": 2})
-    content = body_of(explain_json(Header("m", "onnx", {}), [tokenized(1)] * 2, [found]))
+    content = in_json([tokenized(1)] * 2, found)
     check_documented("ExplainReply", json.loads(content))
     (result,) = json.loads(content)["results"]
     assert [span for spans in result["spans"] for span in spans] == [

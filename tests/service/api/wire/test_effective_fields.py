@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import inspect
 import json
 import re
 from collections.abc import Iterator
