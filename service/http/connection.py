@@ -73,11 +73,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.url = b""
         self._timeout = client_timeout_seconds
         self._in_head = True
-        self._upgrading = False
         self._uncounted_bytes = 0
         """Bytes received since a head began, or since the last byte of a body."""
-        self._host: bytes | None = None
-        """Host of the request that is being read."""
         self._unread: RequestResponseCycle | None = None
         """Request whose head was complete in the bytes that are being parsed."""
         self._running: RequestResponseCycle | None = None
@@ -139,7 +136,6 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start a request at its first byte."""
         super().on_message_begin()
-        self._host = None
         self._uncounted_bytes = self._uncounted_bytes or 1
         self._began = self.loop.time()
 
@@ -149,41 +145,19 @@ class HttpProtocol(HttpToolsProtocol):
             return
         name = name.lower()
         self.headers.append((name, value))
-        if name == b"host":
-            if self._host is not None or not _HOST.fullmatch(value.strip()):
-                raise InvalidRequest("the Host header is not one host")
-            self._host = value
-        elif name == b"expect" and value.lower() == b"100-continue":
+        if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         elif name == b"transfer-encoding" and (
             value.strip().lower() != b"chunked" or self.parser.get_http_version() != "1.1"
         ):
             raise InvalidRequest("the one transfer coding is chunked, in HTTP/1.1")
-        if len(self.headers) > HEADERS:
-            raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
 
     def on_headers_complete(self) -> None:
         """Check a complete head, and start its request or enqueue it after earlier requests."""
+        self._check_head()
         if len(self.pipeline) >= PIPELINED:
             raise InvalidRequest(f"more than {PIPELINED} requests wait on this connection")
-        version = self.parser.get_http_version()
-        if version not in ("1.0", "1.1"):
-            raise InvalidRequest("the version of HTTP must be 1.0 or 1.1")
-        if self._host is None and version == "1.1":
-            raise InvalidRequest("the Host header is missing")
-        if not _TARGET.fullmatch(self.url) or self.parser.get_method() == b"CONNECT":
-            raise InvalidRequest("the request's target is not a path")
-        if not self.url.startswith((b"/", b"*")):
-            host = self.url.partition(b"://")[2].partition(b"/")[0]
-            others = [header for header in self.headers if header[0] != b"host"]
-            self.headers[:] = [(b"host", host), *others]
-        if self._uncounted_bytes > HEAD_BYTES:
-            sizes = (len(name) + len(value) + 4 for name, value in self.headers)
-            self._uncounted_bytes = len(self.url) + sum(sizes)
-            if self._uncounted_bytes > HEAD_BYTES:
-                raise HeaderFieldsTooLarge(_LARGE_HEAD)
-        self._upgrading = self.parser.should_upgrade()
-        if self._upgrading:
+        if self.parser.should_upgrade():
             return
         super().on_headers_complete()
         self._in_head = False
@@ -192,6 +166,30 @@ class HttpProtocol(HttpToolsProtocol):
             self._stop_head_timer()
         self._unread = self.cycle
 
+    def _check_head(self) -> None:
+        """Raise for an invalid or large head; put a host in the target in place of `Host`."""
+        headers, version = self.headers, self.parser.get_http_version()
+        if len(headers) > HEADERS:
+            raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
+        if version not in ("1.0", "1.1"):
+            raise InvalidRequest("the version of HTTP must be 1.0 or 1.1")
+        hosts = [value.strip() for name, value in headers if name == b"host"]
+        if len(hosts) > 1 or not all(map(_HOST.fullmatch, hosts)):
+            raise InvalidRequest("the Host header is not one host")
+        if not hosts and version == "1.1":
+            raise InvalidRequest("the Host header is missing")
+        if not _TARGET.fullmatch(self.url) or self.parser.get_method() == b"CONNECT":
+            raise InvalidRequest("the request's target is not a path")
+        if not self.url.startswith((b"/", b"*")):
+            host = self.url.partition(b"://")[2].partition(b"/")[0]
+            others = [header for header in headers if header[0] != b"host"]
+            headers[:] = [(b"host", host), *others]
+        if self._uncounted_bytes > HEAD_BYTES:
+            sizes = (len(name) + len(value) + 4 for name, value in headers)
+            self._uncounted_bytes = len(self.url) + sum(sizes)
+            if self._uncounted_bytes > HEAD_BYTES:
+                raise HeaderFieldsTooLarge(_LARGE_HEAD)
+
     def on_body(self, body: bytes) -> None:
         """Pass on a part of a body."""
         self._uncounted_bytes = 0
@@ -199,8 +197,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Finish a request; store a body that came with its head in the scope, still unread."""
-        if self._upgrading:
-            self._upgrading = False
+        if self.parser.should_upgrade():
             return
         super().on_message_complete()
         self._in_head = True

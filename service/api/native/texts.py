@@ -16,16 +16,10 @@ from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 
 from service.api.requests import StrictRequest, list_of
+from service.api.wire.bodies import FIRST_FRAME
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import Unwritten
-from service.api.wire.pictures import (
-    FIRST_FRAME,
-    ONE_FIELD,
-    closed_object,
-    element,
-    loaded,
-    wrong,
-)
+from service.api.wire.pictures import ONE_FIELD, closed_object, element, loaded, wrong
 from service.api.wire.replies import warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
 from service.api.wire.schemas import any_of, schema

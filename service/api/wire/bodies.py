@@ -76,14 +76,14 @@ async def read_json(body: bytes, reservation: Reservation) -> object:
         Overloaded: the other requests leave too little memory.
 
     """
-    if len(body) <= INLINE_BODY_BYTES:
+    if len(body) <= INLINE_BODY_BYTES:  # which has too few bytes for too many values
         reservation.grow(parsed_bytes(body))
         return _parse(body)
     reservation.grow(len(body))  # without room, refuse before it is parsed
     loop = asyncio.get_running_loop()
     size = await loop.run_in_executor(_LARGE_BODIES, parsed_bytes, body)
     reservation.grow(size - len(body))
-    return await loop.run_in_executor(_LARGE_BODIES, _parse_bounded, body)
+    return await loop.run_in_executor(_LARGE_BODIES, _parse, body)
 
 
 def parsed_bytes(body: bytes) -> int:
@@ -96,14 +96,11 @@ def parsed_bytes(body: bytes) -> int:
     return VALUE_BYTES * values + (WIDEST_BYTES if wide else 1) * len(body)
 
 
-def _parse_bounded(body: bytes) -> object:
-    # upper bound first: it also counts characters inside strings, which count_values excludes
-    if sum(map(body.count, _BEFORE_VALUES)) >= MAX_VALUES and count_values(body) > MAX_VALUES:
-        raise Unprocessable(f"the body has more than {MAX_VALUES} values")
-    return _parse(body)
-
-
 def _parse(body: bytes) -> object:
+    # upper bound first: it also counts characters inside strings, which count_values excludes
+    large = len(body) > INLINE_BODY_BYTES and sum(map(body.count, _BEFORE_VALUES)) >= MAX_VALUES
+    if large and count_values(body) > MAX_VALUES:
+        raise Unprocessable(f"the body has more than {MAX_VALUES} values")
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -245,7 +242,14 @@ async def read_files(
     for name, value in parts:
         if name in fields:
             raise Unprocessable(f"{field_name(name)} is given twice; only {INPUTS} may be repeated")
-        read = value if isinstance(value, Picture) else await _json(value, name, reservation)
+        read: object = value
+        if isinstance(value, bytes):
+            try:
+                read = await read_json(value, reservation)
+            except InvalidRequest:
+                raise InvalidRequest(
+                    f"{field_name(name)}: the value is not JSON; a text needs quotes"
+                ) from None
         if name == INPUTS:
             inputs.append(read)
         else:
@@ -332,12 +336,3 @@ def _parts(body: bytes, content_type: bytes) -> Parts:
 
 def _too_many_parts() -> Unprocessable:
     return Unprocessable(f"more than {MAX_PARTS} parts or options: send several requests")
-
-
-async def _json(value: bytes, name: str, reservation: Reservation) -> object:
-    try:
-        return await read_json(value, reservation)
-    except InvalidRequest:
-        raise InvalidRequest(
-            f"{field_name(name)}: the value is not JSON; a text needs quotes"
-        ) from None

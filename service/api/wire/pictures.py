@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from pydantic_core import PydanticCustomError
 
+from service.api.wire.bodies import FIRST_FRAME
 from service.api.wire.route import ApiExchange, deadline_of
 from service.api.wire.schemas import Schema, any_of, schema
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
 
-FIRST_FRAME = "first_frame"
 ONE_FIELD = (
     "give an object with exactly one of `text`, `image` and `image_url`, and `first_frame` beside "
     "a picture if the file may be animated"
@@ -151,11 +151,13 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
     encoded = [one for one in given_pictures if not _ADDRESS.match(one.source)]
     size = sum(len(one.source) for one in encoded)
     exchange.reservation.grow(size * 3 // 4)
-    if size <= INLINE_CHARACTERS:
-        files = _decoded(encoded, most)
-    else:
-        files = await asyncio.to_thread(_decoded, encoded, most)
-    files |= await _fetched(at_address, exchange)
+
+    def decoded() -> dict[str, bytes]:
+        return {one.field: _file(one, most) for one in encoded}
+
+    files = decoded() if size <= INLINE_CHARACTERS else await asyncio.to_thread(decoded)
+    if at_address:
+        files |= await _fetched(at_address, exchange)
     return [
         Picture(files[one.field], one.first_frame) if isinstance(one, GivenPicture) else one
         for one in inputs
@@ -164,8 +166,6 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
 
 async def _fetched(pictures: Sequence[GivenPicture], exchange: ApiExchange) -> dict[str, bytes]:
     """Return the file of each picture at an address by its field."""
-    if not pictures:
-        return {}
     fetcher, deadline = exchange.service.images, deadline_of(exchange)
     client, reservation = exchange.client, exchange.reservation
     if fetcher is None:
@@ -177,10 +177,6 @@ async def _fetched(pictures: Sequence[GivenPicture], exchange: ApiExchange) -> d
         [fetcher.fetch(one.source, one.field, client, deadline, reservation) for one in pictures]
     )
     return {one.field: file for one, file in zip(pictures, files, strict=True)}
-
-
-def _decoded(pictures: Sequence[GivenPicture], max_bytes: int) -> dict[str, bytes]:
-    return {given.field: _file(given, max_bytes) for given in pictures}
 
 
 def _file(given: GivenPicture, max_bytes: int) -> bytes:
@@ -230,9 +226,10 @@ def in_order(towers: Shares, of_towers: Sequence[Sequence[Item]]) -> Sequence[It
     """Return the items of all towers' inputs, in the order of the request's inputs."""
     if len(towers) == 1:
         return of_towers[0]
-    places = [index for _, indices in towers for index in indices]
+    indices = [index for _, own in towers for index in own]
     items = [item for own in of_towers for item in own]
-    return [item for _, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0])]
+    by_index = dict(zip(indices, items, strict=True))
+    return [by_index[index] for index in range(len(items))]
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, Item]]) -> list[Item]:

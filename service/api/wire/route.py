@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import string
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
@@ -103,13 +103,7 @@ class JsonRoute(APIRoute):
     """
 
     def __init__(
-        self,
-        path: str,
-        endpoint: Callable[..., Coroutine[Any, Any, Response]],
-        *,
-        methods: Collection[str] | None = None,
-        responses: Responses | None = None,
-        **documentation: Any,
+        self, path: str, endpoint: Callable[..., Coroutine[Any, Any, Response]], **options: Any
     ) -> None:
         """Initialise with arguments as for `APIRoute`."""
         hint = get_type_hints(endpoint)["body"]
@@ -121,10 +115,10 @@ class JsonRoute(APIRoute):
         async def handle(request: Request) -> Response:
             return await self.answer(request.scope["exchange"])
 
-        Route.__init__(self, path, handle, methods=methods)  # not APIRoute's: see above
+        Route.__init__(self, path, handle, methods=options["methods"])  # not APIRoute's: see above
         self.endpoint = endpoint
-        responses = with_reply_headers(responses or {})
-        self._documentation = {"methods": methods, "responses": responses, **documentation}
+        responses = with_reply_headers(options["responses"] or {})
+        self._documentation = {**options, "responses": responses}
 
     async def answer(self, exchange: ApiExchange) -> Response:
         """Read a request, and return the endpoint's reply."""
@@ -161,10 +155,10 @@ class JsonRoute(APIRoute):
 
 def direct_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], JsonRoute]:
     """Return the JSON routes of fixed paths by method and path; see `DirectRoute`."""
+    fixed = [one for one in routes if isinstance(one, JsonRoute) and not one.param_convertors]
     return {
         (method, route.path): route
-        for route in reversed(routes)  # the first of a path answers
-        if isinstance(route, JsonRoute) and not route.param_convertors
+        for route in reversed(fixed)  # the first of a path answers
         for method in route.methods or ()
     }
 
@@ -208,21 +202,16 @@ def validated(schema: type[Schema], content: object) -> Schema:
         raise Unprocessable(describe_errors(errors)) from None
 
 
-ADMIN_STATUSES = {
-    403: "The key may not change the served models, or the service has no admin key",
-    404: "No such model or version",
-    409: "Another load or unload of the model is running",
-    422: "Wrong schema, or the model cannot be loaded",
-    507: "The model exceeds the memory budget",
-}
-"""Statuses of errors of the routes that change the served models, for the OpenAPI document."""
-
-
 def admin_errors(responses: Responses) -> Responses:
     """Return the error replies of an admin's route, in the form of the dialect's status 400."""
-    return {
-        status: {**responses[400], "description": text} for status, text in ADMIN_STATUSES.items()
+    meanings = {
+        403: "The key may not change the served models, or the service has no admin key",
+        404: "No such model or version",
+        409: "Another load or unload of the model is running",
+        422: "Wrong schema, or the model cannot be loaded",
+        507: "The model exceeds the memory budget",
     }
+    return {status: {**responses[400], "description": text} for status, text in meanings.items()}
 
 
 def is_admin(exchange: ApiExchange) -> bool:
@@ -287,11 +276,8 @@ def check_expected(exchange: ApiExchange) -> None:
 def deadline_of(exchange: ApiExchange) -> float:
     """Return the `time.monotonic()` by which the reply must begin.
 
-    It is the setting's, or an earlier one that `x-request-timeout-ms` requests.
-
-    Raises:
-        Unprocessable: the header is not a whole number of milliseconds.
-
+    It is the setting's, or an earlier one that `x-request-timeout-ms` requests, which
+    `Unprocessable` rejects if it is not a whole number.
     """
     seconds = exchange.service.settings.request_timeout_seconds
     asked = exchange.headers.get(TIMEOUT_HEADER)
@@ -304,18 +290,16 @@ def deadline_of(exchange: ApiExchange) -> float:
 
 
 def caller_of(exchange: ApiExchange) -> Call:
-    """Return the client and the deadline by which the reply must begin; see `deadline_of`."""
+    """Return the call of a request; errors as of `deadline_of`."""
 
     def submitted_to(engine: str) -> None:
         exchange.fingerprint = exchange.model.fingerprint_header(engine)
         if EXPECTED in exchange.headers:
             check_expected(exchange)
 
+    finish_by = deadline_of(exchange)
     return Call(
-        exchange.client,
-        deadline_of(exchange),
-        submitted_to=submitted_to,
-        reservation=exchange.reservation,
+        exchange.client, finish_by, submitted_to=submitted_to, reservation=exchange.reservation
     )
 
 
@@ -394,15 +378,11 @@ class PartsResponse(Response):
         The `rest` is computed while the body is sent; `length` counts the bytes of all parts.
         """
         # without `Response.__init__`, which takes as long as the rest of a small reply's writing
-        self.status_code = 200
-        self.background = None
-        self.media_type = media_type
+        self.status_code, self.background, self.media_type = 200, None, media_type
         self.raw_headers = [(b"content-type", media_type.encode())]
         if length is not None:
             self.raw_headers.append((b"content-length", b"%d" % length))
-        self._parts = body
-        self._timings = timings
-        self._rest = rest
+        self._parts, self._timings, self._rest = body, timings, rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Write the body, then send the head, the body, and the rest as it is computed."""

@@ -331,5 +331,5 @@ def test_a_schema_of_a_new_dialect_ignores_no_field() -> None:
     class NewRequest(ModelRequest):
         texts: list[str]
 
-    with pytest.raises(Unprocessable, match="^dimensions: Extra inputs"):
+    with pytest.raises(Unprocessable, match=r"^dimensions: Extra inputs"):
         validated(NewRequest, {"texts": ["a"], "dimensions": 2})

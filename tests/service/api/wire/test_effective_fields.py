@@ -145,7 +145,7 @@ def test_values_that_change_nothing_are_accepted() -> None:
     check_unknown({"late_chunking": None, "dimensions": None}, ())
     check_unknown({"late_chunking": True}, {"late_chunking"})
     for fields in ({"unknown": 1, "late_chunking": True}, {"late_chunking": 0}):  # 0 == False
-        with pytest.raises(Unprocessable, match="^late_chunking: .* leave it out, or send False$"):
+        with pytest.raises(Unprocessable, match=r"^late_chunking: .* leave it out, or send False$"):
             check_unknown(fields, ())
 
 
