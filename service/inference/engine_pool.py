@@ -69,7 +69,9 @@ class EnginePool:
         if name not in self._factories:
             raise EngineNotInstalled(f"the {name} engine is not part of this service")
         if name not in self._starting:
-            self._starting[name] = asyncio.create_task(self._start_other(name))
+            starting = asyncio.create_task(asyncio.to_thread(self._start, name))
+            starting.add_done_callback(lambda _: self._starting.pop(name))
+            self._starting[name] = starting
         return await asyncio.shield(self._starting[name])
 
     async def restart(self) -> None:
@@ -81,7 +83,6 @@ class EnginePool:
 
         """
         await asyncio.to_thread(self._start, self.name)
-        self.observer.restarted()
         self.stand_in, self.failure = None, ""
 
     def try_start(self, name: str) -> None:
@@ -112,18 +113,9 @@ class EnginePool:
         with self._lock:
             if not self._closed:
                 inspect = self._inspect if name == self.name else None
-                scheduler = Scheduler(engine, self.limits, self.observer, inspect)
-                self._schedulers[name] = scheduler
-                return scheduler
+                if name in self._schedulers:
+                    self.observer.restarted()
+                self._schedulers[name] = Scheduler(engine, self.limits, self.observer, inspect)
+                return self._schedulers[name]
         engine.close()
         raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
-
-    async def _start_other(self, name: str) -> Scheduler:
-        try:
-            known = name in self._schedulers
-            scheduler = await asyncio.to_thread(self._start, name)
-            if known:
-                self.observer.restarted()
-            return scheduler
-        finally:
-            del self._starting[name]

@@ -146,8 +146,8 @@ class RequestPictures:
         pixels = self._reader.head(picture, name).pixels
         between = time.monotonic()
         self._reader.read(picture, name)
-        self._heads.expect(HEAD_BYTES + len(picture.data), between - began)
-        self._backlog.expect(pixels + self._target, time.monotonic() - between)
+        self._heads.pace = (between - began) / (HEAD_BYTES + len(picture.data))
+        self._backlog.pace = (time.monotonic() - between) / (pixels + self._target)
 
     def demand(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0

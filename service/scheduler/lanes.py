@@ -121,7 +121,7 @@ class Lane(FairQueue):
         `FairQueue.take`.
         """
         now = time.monotonic()
-        while self.texts or self.maps.order:
+        while self.queued_texts:
             if maps := self.maps.order:
                 window, cost = maps[:max_batch_tokens], MAP_COST
             else:
@@ -159,14 +159,14 @@ class Lane(FairQueue):
         `idle` is whether a thread computes nothing.
         """
         seconds, other = self.seconds(tokens) if tokens or self.maps.tokens else 0.0, self.other
-        if seconds and (other.texts or other.maps.tokens):
-            seconds += min(seconds * other.share / self.share, other.seconds(other.tokens))
+        if seconds and other.queued_texts:
+            seconds += min(seconds * other.share / self.share, other.seconds(other.text_tokens))
         return (seconds if idle else seconds + self.batch_seconds) / self._threads
 
     def admit(self, call: Call, demand: Demand, *, idle: bool) -> float:
         """Return the predicted seconds of a request that arrives now and can be queued."""
         now, tokens = time.monotonic(), demand.tokens
-        before = before_last = self.tokens_before(call.client) if self.texts else 0
+        before = before_last = self.tokens_before(call.client) if self.queued_texts else 0
         wait = self.wait(before, idle=idle)
         left = call.finish_by - now
         if left <= 0:
@@ -193,10 +193,10 @@ class Lane(FairQueue):
     def _check_room(self, demand: Demand, wait: float) -> None:
         """Raise if a request exceeds half of the queue's room."""
         limits = self._limits
-        free_tokens = limits.max_queue_tokens - self.tokens - self.maps.tokens
+        free_tokens = limits.max_queue_tokens - self.queued_tokens
         if self.estimates.open:
             free_tokens -= self.estimates.tokens
-        free_texts = limits.max_queue_texts - self.texts - len(self.maps.order)
+        free_texts = limits.max_queue_texts - self.queued_texts
         if 2 * demand.tokens <= free_tokens and 2 * demand.texts <= free_texts:
             return
         bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
@@ -224,7 +224,7 @@ class Lane(FairQueue):
             needed = call.pending.needed
         if needed:
             ahead = needed + self.pending.before(call.client, needed)
-            other = self.other.share if self.other.texts or self.other.maps.tokens else 0.0
+            other = self.other.share if self.other.queued_texts else 0.0
             rest = self.text_pace.predict(ahead) * (1 + other / self.share) / self._threads
         end += rest
         if end <= left:

@@ -6,6 +6,7 @@ the other texts of its batch, and no text fails by an error that occurs once.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,8 @@ Field = TypeVar("Field")
 Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
 """Function of a batch and its outputs, called in the worker's thread."""
 Slots = Sequence[Slot[object]]
+Expected = tuple[Array | None, tuple[int, ...]]
+"""Array of an output, and the shape that it must have."""
 _LEFT_OUT = "the engine left out what was asked for"
 
 
@@ -91,11 +94,16 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
         raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
     for task, output in zip(tasks, outputs, strict=True):
         if isinstance(task, TextTask):
-            _check_text(task, output, hidden_size)
-        elif isinstance(task, MapsTask):
-            _check_maps(task, output)
+            arrays = _of_text(task, output, hidden_size)
         else:
-            _check_rows(task, output)
+            arrays = _of_state(task, output)
+        for array, shape in arrays:
+            if array is None:
+                raise EngineFailed(_LEFT_OUT)
+            if array.shape != shape:
+                raise EngineFailed("the engine answered with a wrong shape")
+            if isinstance(array, np.ndarray) and not math.isfinite(np.add.reduce(array, axis=None)):
+                raise EngineFailed("the engine answered with a value that is not finite")
 
 
 def requested(field: Field | None) -> Field:
@@ -104,61 +112,51 @@ def requested(field: Field | None) -> Field:
     return field
 
 
-def _check_text(task: TextTask, output: Output, hidden_size: int) -> None:
-    """Check states, pooled vectors, scores, and a decoder's states and log-probabilities."""
-    states, target = (len(task.input_ids), hidden_size), task.target
+def _of_text(task: TextTask, output: Output, hidden_size: int) -> Iterator[Expected]:
+    """Yield each array that a text requests, None if the output lacks it, and its shape."""
+    states = len(task.input_ids), hidden_size
     if task.hidden_layers or output.hidden:
-        _check_all(output.hidden, len(task.hidden_layers), states)
+        yield from _states(output.hidden, task.hidden_layers, states)
     if task.map_layers or output.map_states:
-        _check_all(output.map_states, len(task.map_layers), states)
+        yield from _states(output.map_states, task.map_layers, states)
     if task.pooling:
         mode = task.pooling.mode
-        _check(output.pooled, (hidden_size * (1 if isinstance(mode, str) else len(mode)),))
+        yield output.pooled, (hidden_size * (1 if isinstance(mode, str) else len(mode)),)
     if task.scores:
-        _check(output.scores, task.scores)
-    if target:
+        yield output.scores, task.scores
+    if target := task.target:
         decoded, tokens = output.target or TargetOutput(), len(target.labels)
-        _check_all(decoded.hidden, len(target.hidden_layers), (tokens, hidden_size))
-        _check_all(decoded.cross, len(target.cross_layers), (tokens, hidden_size))
+        yield from _states(decoded.hidden, target.hidden_layers, (tokens, hidden_size))
+        yield from _states(decoded.cross, target.cross_layers, (tokens, hidden_size))
         if target.logprobs:
-            _check(decoded.logprobs, (tokens,))
+            yield decoded.logprobs, (tokens,)
 
 
-def _check_maps(task: MapsTask, output: Output) -> None:
-    """Check maps, products of values, and queries, keys and scores."""
-    heads, keys, compared = len(task.heads), len(task.keys), output.head_scores
-    _check(output.maps, (heads, len(task.queries), keys))
-    if task.values:
-        _check(output.value_products, (keys, heads, heads))
-    if task.scores:
-        _check(compared.scores if compared else None, (heads, keys, keys))
-        for vectors in (compared.queries, compared.keys) if compared else ():
-            _check(vectors, (heads, keys, vectors.shape[-1]))
-
-
-def _check_rows(task: DecomposeTask, output: Output) -> None:
-    """Check decomposed rows, and their values unless the layer is the last."""
+def _of_state(task: MapsTask | DecomposeTask, output: Output) -> Iterator[Expected]:
+    """Yield the arrays of maps, or of decomposed rows, as for `_of_text`."""
+    if isinstance(task, MapsTask):
+        heads, keys, compared = len(task.heads), len(task.keys), output.head_scores
+        yield output.maps, (heads, len(task.queries), keys)
+        if task.values:
+            yield output.value_products, (keys, heads, heads)
+        if task.scores:
+            yield compared.scores if compared else None, (heads, keys, keys)
+            for vectors in (compared.queries, compared.keys) if compared else ():
+                yield vectors, (heads, keys, vectors.shape[-1])
+        return
     rows, step = output.decomposed, task.step
-    _check(rows.parts if rows else None, step.parts.shape)
+    yield rows.parts if rows else None, step.parts.shape
     values = rows.values if rows else None
-    if (values is None) != task.last:
+    if (values is None) != task.last:  # no layer follows the last
         raise EngineFailed(_LEFT_OUT)
     if values is not None:
         like = values if step.values is None else step.values
-        _check(values, (like.shape[0], *step.parts.shape[:2], like.shape[-1]))
+        yield values, (like.shape[0], *step.parts.shape[:2], like.shape[-1])
 
 
-def _check_all(arrays: Sequence[Array], count: int, shape: tuple[int, ...]) -> None:
-    if len(arrays) != count:
+def _states(
+    arrays: Sequence[Array], layers: Sequence[int], shape: tuple[int, ...]
+) -> Iterator[Expected]:
+    if len(arrays) != len(layers):
         raise EngineFailed(_LEFT_OUT)
-    for array in arrays:
-        _check(array, shape)
-
-
-def _check(array: Array | None, shape: tuple[int, ...]) -> None:
-    if array is None:
-        raise EngineFailed(_LEFT_OUT)
-    if array.shape != shape:
-        raise EngineFailed("the engine answered with a wrong shape")
-    if isinstance(array, np.ndarray) and not math.isfinite(np.add.reduce(array, axis=None)):
-        raise EngineFailed("the engine answered with a value that is not finite")
+    return zip(arrays, itertools.repeat(shape))

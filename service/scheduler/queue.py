@@ -112,7 +112,7 @@ class ClientQueue:
     __slots__ = ("advance", "first_tokens", "lists", "number", "order", "requests", "served",
                  "tokens", "virtual_time")  # fmt: skip
 
-    def __init__(self, served: float = 0.0, number: int = 0) -> None:
+    def __init__(self, served: float, number: int = 0) -> None:
         self.served = served
         """Tokens computed for the client, plus the value at which the client started."""
         self.number = number
@@ -133,30 +133,23 @@ class FairQueue:
     """Waiting tasks of a lane. The caller holds the lock of the lanes."""
 
     def __init__(self) -> None:
-        self.tokens = 0
-        """Tokens of all waiting texts."""
-        self.texts = 0
-        """Number of waiting texts."""
-        self.maps = ClientQueue()
-        """Waiting maps of computed texts, oldest first. They go before all texts, so that running
-        requests finish before new ones begin."""
+        self.queued_tokens = self.queued_texts = 0
+        """Tokens of all waiting texts and maps, and their number."""
+        self.maps = ClientQueue(-math.inf)
+        """Waiting maps of computed texts, oldest first, as of a client whose turn is always first:
+        running requests finish before new ones begin."""
         self._clients: dict[str, ClientQueue] = {}
         """Clients with waiting texts, by name."""
         self._turns: list[ClientQueue] = []
-        """Clients in the order of their turns."""
+        """Clients, and the maps if any wait, in the order of their turns."""
         self._served = 0.0
         """`served` of the client last computed, at which a new client starts without credit."""
         self._numbers = itertools.count(1)
 
     @property
-    def queued_tokens(self) -> int:
-        """Tokens of all waiting tasks."""
-        return self.tokens + self.maps.tokens
-
-    @property
-    def queued_texts(self) -> int:
-        """Number of waiting tasks."""
-        return self.texts + len(self.maps.order)
+    def text_tokens(self) -> int:
+        """Tokens of all waiting texts."""
+        return self.queued_tokens - self.maps.tokens
 
     @property
     def first_tokens(self) -> float:
@@ -165,40 +158,33 @@ class FairQueue:
 
     def push(self, work: Work[object], *, maps: bool = False) -> None:
         """Queue all tasks of some work, as maps of computed texts or in fair order."""
-        if maps:
-            for slot in work.slots:
-                slot.queue, slot.place = self.maps, (0.0, next(self._numbers))
-            self.maps.order += work.slots
-            self.maps.tokens += work.tokens
-            return
-        queue = self._clients.get(work.call.client)
+        client = work.call.client
+        queue = self.maps if maps else self._clients.get(client)
         if queue is None:
-            queue = ClientQueue(self._served, next(self._numbers))
-            self._clients[work.call.client] = queue
+            queue = self._clients[client] = ClientQueue(self._served, next(self._numbers))
+        if not queue.order:
             insort(self._turns, queue, key=_turn)
         start = queue.virtual_time
         for slot in work.slots:
-            slot.queue, slot.place = queue, (start, next(self._numbers))
+            slot.queue, slot.place = queue, (0.0 if maps else start, next(self._numbers))
             insort(queue.order, slot, key=_place)
             start += slot.tokens
         queue.tokens += work.tokens
         queue.requests += 1
         queue.lists += work.waiting > 1
         queue.first_tokens += work.next_tokens
-        self.tokens += work.tokens
-        self.texts += work.waiting
+        self.queued_tokens += work.tokens
+        self.queued_texts += work.waiting
 
     def remove(self, slot: Slot[object]) -> None:
         """Remove a task that is computed now or cancelled."""
         queue, work = slot.queue, slot.work
         del queue.order[bisect_left(queue.order, slot.place, key=_place)]
-        queue.tokens -= slot.tokens
         slot.waiting = False
         work.waiting -= 1
-        if queue is self.maps:
-            return
-        self.tokens -= slot.tokens
-        self.texts -= 1
+        queue.tokens -= slot.tokens
+        self.queued_tokens -= slot.tokens
+        self.queued_texts -= 1
         queue.first_tokens -= work.next_tokens
         if work.waiting:
             queue.lists -= work.waiting == 1
@@ -207,20 +193,21 @@ class FairQueue:
             return
         queue.requests -= 1
         if not queue.order:
-            del self._clients[work.call.client]
             del self._turns[bisect_left(self._turns, _turn(queue), key=_turn)]
+            if queue is not self.maps:
+                del self._clients[work.call.client]
 
     def clear(self) -> set[Work[object]]:
         """Remove all waiting tasks, and return their work."""
-        slots = self.maps.order + self.window(self.tokens)
+        slots = self.window(self.queued_tokens)
         for slot in slots:
             self.remove(slot)
         return {slot.work for slot in slots}
 
     def window(self, tokens: int) -> list[Slot[object]]:
-        """Return the first texts in fair order with at most `tokens` tokens; at least one text.
+        """Return the first tasks in fair order with at most `tokens` tokens; at least one task.
 
-        It is the order in which they are computed if no more texts arrive.
+        It is the order in which they are computed if no more tasks arrive.
         """
         window: list[Slot[object]] = []
         total, turns = 0, iter(self._turns)
@@ -250,19 +237,18 @@ class FairQueue:
         Beside running batches, virtual time does not advance before their end.
         """
         first = batch[0].queue
-        if first is not self.maps:
-            self._served = max(self._served, first.served)
-            if not beside:
-                first.virtual_time = max(first.virtual_time + first.advance, batch[0].place[0])
-                first.advance = 0.0
-            clients = {slot.queue for slot in batch}
-            for queue in clients:
-                del self._turns[bisect_left(self._turns, _turn(queue), key=_turn)]
-            for slot in batch:
-                slot.queue.served += slot.tokens
-                slot.queue.advance += slot.tokens / slot.queue.requests
-            for queue in clients:
-                insort(self._turns, queue, key=_turn)
+        self._served = max(self._served, first.served)
+        if not beside:
+            first.virtual_time = max(first.virtual_time + first.advance, batch[0].place[0])
+            first.advance = 0.0
+        clients = {slot.queue for slot in batch}
+        for queue in clients:
+            del self._turns[bisect_left(self._turns, _turn(queue), key=_turn)]
+        for slot in batch:
+            slot.queue.served += slot.tokens
+            slot.queue.advance += slot.tokens / slot.queue.requests
+        for queue in clients:
+            insort(self._turns, queue, key=_turn)
         for slot in batch:
             self.remove(slot)
             work = slot.work
@@ -279,7 +265,8 @@ class FairQueue:
         if not share or not others:
             return round(share)
         if others > EXACT_CLIENTS:
-            return round(share + min(self.tokens - (own.tokens if own else 0), others * share))
+            queued = self.text_tokens - (own.tokens if own else 0)
+            return round(share + min(queued, others * share))
         waiting = [queue.tokens for queue in self._clients.values() if queue is not own]
         return round(share + sum([min(tokens, share) for tokens in waiting]))
 

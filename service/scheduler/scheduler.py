@@ -28,7 +28,7 @@ from service.errors import (
     ServiceError,
 )
 from service.scheduler.call import ANYBODY, NOTHING, Call, Demand, PendingWork
-from service.scheduler.lanes import TOO_LATE, BatchLimits, Lane, LaneName, Observer
+from service.scheduler.lanes import LANE_SHARES, TOO_LATE, BatchLimits, Lane, LaneName, Observer
 from service.scheduler.outputs import Inspect, Slots, compute
 from service.scheduler.queue import Reduce, Slot, Value, Work
 from service.system.resources import lower_priority
@@ -74,17 +74,15 @@ class Scheduler:
     ) -> None:
         """Initialise without a thread; `inspect` gets batches before their reduction."""
         self.engine = engine
-        encode, attention = (
-            Lane("encode", limits, engine, observer),
-            Lane("attention", limits, engine, observer),
-        )
+        self.lanes = {name: Lane(name, limits, engine, observer) for name in LANE_SHARES}
+        encode, attention = self.lanes.values()
         encode.other, attention.other = attention, encode
-        self.lanes: dict[LaneName, Lane] = {"encode": encode, "attention": attention}
         self.last_success = -math.inf
         """`time.monotonic()` of the last batch, or part of one, that was computed."""
         self.failed_in_a_row = 0
         """Number of failed batches, or parts, since the last computed one."""
         self._limits = limits
+        self._late = f"a batch takes more than {limits.batch_seconds:g} s"
         self._observer = observer
         self._inspect = inspect
         self._lock = threading.Lock()
@@ -115,7 +113,7 @@ class Scheduler:
         if not self.engine.alive:
             return f"the {name} engine is down"
         if self._overdue():
-            return f"the {name} engine hangs: {self._late()}"
+            return f"the {name} engine hangs: {self._late}"
         return ""
 
     def admit(self, name: LaneName, call: Call, demand: Demand) -> Call:
@@ -199,8 +197,7 @@ class Scheduler:
         """Forget work that was computed, failed or cancelled, and return its tasks."""
         del self._open[work]
         if work.waiting:
-            for _ in range(self._withdraw(lane, work)):
-                self._observer.dropped(lane.name)
+            self._withdraw(lane, work)
         if work.begun and not work.future.cancelled():  # a deadline's seconds count, though too few
             lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
         slots, work.slots = work.slots, []  # a cycle of references
@@ -220,7 +217,7 @@ class Scheduler:
         """Fail the requests whose batch takes longer than `batch_seconds`."""
         for batch in self._overdue():
             for slot in batch.slots:
-                slot.work.fail(EngineTimeout(self._late()))
+                slot.work.fail(EngineTimeout(self._late))
 
     def close(self, why: str = "the service is stopping") -> bool:
         """Fail waiting and later requests with `why`, and release the engine after its batches.
@@ -276,28 +273,32 @@ class Scheduler:
         with self._lock:
             return [batch for batch in self._running if batch.began < latest]
 
-    def _late(self) -> str:
-        return f"a batch takes more than {self._limits.batch_seconds:g} s"
-
-    def _withdraw(self, lane: Lane, work: Work[object]) -> int:
-        """Remove the waiting tasks of some work from the queue; return the number of texts."""
+    def _withdraw(self, lane: Lane, work: Work[object]) -> None:
+        """Remove the waiting tasks of some work from the queue, and count its texts as dropped."""
         with self._lock:
             waiting = [slot for slot in work.slots if slot.waiting]
             for slot in waiting:
                 lane.remove(slot)
-        return sum(isinstance(slot.task, TextTask) for slot in waiting)
+        for slot in waiting:
+            if isinstance(slot.task, TextTask):
+                self._observer.dropped(lane.name)
 
     def _push(self, lane: Lane, work: Work[object], *, maps: bool) -> None:
         """Queue tasks, and start idle workers. The caller holds the lock."""
         if self._closed:
             raise EngineUnavailable(self._closed, retry_after_seconds=5)
-        if not lane.texts and not lane.maps.order:
+        if not lane.queued_texts:
             lane.served = max(lane.served, self._virtual_time)
         lane.push(work, maps=maps)
         for spare in self._idle:
             while self._idle[spare] and (batch := self._take(spare=spare)):
                 self._idle[spare] -= 1
-                self._start(batch)
+                self._begun.put(batch)
+                if len(self._threads) < len(self._running):
+                    name = f"{self.engine.name}-engine_{len(self._threads)}"
+                    thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
 
     def _take(self, *, spare: bool) -> Batch | None:
         """Take a batch from the lane furthest below its share. The caller holds the lock.
@@ -318,15 +319,6 @@ class Scheduler:
                 self._running.add(batch)
                 return batch
         return None
-
-    def _start(self, batch: Batch) -> None:
-        """Pass a batch to an idle worker. The caller holds the lock."""
-        self._begun.put(batch)
-        if len(self._threads) < len(self._running):
-            name = f"{self.engine.name}-engine_{len(self._threads)}"
-            thread = threading.Thread(target=self._serve, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def _serve(self) -> None:
         """Compute batches until the scheduler is closed. Runs in a worker's thread."""
@@ -365,13 +357,14 @@ class Scheduler:
         self, batch: Batch, slots: Slots, seconds: float, error: ServiceError | None = None
     ) -> None:
         """Pass tasks to the event loop, in one call for all of them. Runs in a worker's thread."""
-        dropped = sum(self._withdraw(batch.lane, slot.work) for slot in slots) if error else 0
+        for slot in slots if error else ():
+            self._withdraw(batch.lane, slot.work)
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
             loop = slots[0].work.future.get_loop()
-            loop.call_soon_threadsafe(self._answer, batch, slots, seconds, error, dropped)
+            loop.call_soon_threadsafe(self._answer, batch, slots, seconds, error)
 
     def _answer(
-        self, batch: Batch, slots: Slots, seconds: float, error: ServiceError | None, dropped: int
+        self, batch: Batch, slots: Slots, seconds: float, error: ServiceError | None
     ) -> None:
         """Answer the work whose last task is computed, or fail all work of the tasks."""
         lane = batch.lane.name
@@ -380,8 +373,6 @@ class Scheduler:
             for slot in slots:
                 slot.work.fail(error)
             self._observer.batch_failed(lane)
-            for _ in range(dropped):
-                self._observer.dropped(lane)
             return
         for slot in slots:
             work = slot.work

@@ -9,14 +9,13 @@ server protocols", SIGMETRICS 2003; a request's place is fixed when it arrives).
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import time
 from bisect import insort
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
@@ -44,24 +43,24 @@ Result = TypeVar("Result")
 class Waiting:
     """Request with slices that no thread has taken yet."""
 
-    caller: Call
-    read: Callable[[slice], None]
-    """Function that reads the inputs of a slice, in a thread."""
-    slices: list[tuple[float, slice]]
-    """Size and inputs of each slice that waits, last one first."""
-    running: int
-    """Number of slices that have not ended."""
-    left: float
-    """Size of the slices that wait."""
+    client: str
     end: float
     """Virtual time at which the request would end."""
-    future: asyncio.Future[None]
-    """Resolved when all slices have ended."""
+    left: float
+    """Size of the slices that wait."""
+    running: int = 0
+    """Number of slices that are being read."""
+    error: BaseException | None = None
+    """Error that ends the request."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def fail(self, error: BaseException) -> None:
-        """End the request with an error."""
-        if not self.future.done():
-            self.future.set_exception(error)
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """Wait until a condition holds, which is checked when the request is woken."""
+        while not (self.error or ready()):
+            self.woken.clear()
+            await self.woken.wait()
+        if self.error:
+            raise self.error
 
 
 class Backlog:
@@ -81,36 +80,29 @@ class Backlog:
 
         `pool` is the name of the threads and the reason of refusals, `owner` their name in errors.
         """
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = self._idle = threads or len(os.sched_getaffinity(0))
+        self.pace = pace
+        """Mean seconds of a unit of size in one thread."""
         self._pool = ThreadPoolExecutor(self.threads, pool, lower_priority)
         self._reason, self._owner = pool, owner
         self._slice_size, self._large_size = slice_size, large_size
-        self._pace = pace
-        """Mean seconds of a unit of size in one thread."""
         self._order: list[Waiting] = []
         """Requests by the virtual time at which they would end."""
-        self._clients = Counter[str]()
-        """Number of requests of each client in the order."""
         self._virtual_time = 0.0
         """Size that each client would have had done with equal sharing."""
-        self._idle = self.threads
         self._closed = False
-
-    def expect(self, size: int, seconds: float) -> None:
-        """Initialise the mean by a measured size and its seconds."""
-        self._pace = seconds / size
 
     def account(self, size: float, seconds: float) -> None:
         """Update the mean by a slice; an interrupted slice counts as a slow one."""
         if size:
-            seconds = min(seconds / size, LARGEST_RATIO * self._pace)
-            self._pace += WEIGHT * (seconds - self._pace)
+            seconds = min(seconds / size, LARGEST_RATIO * self.pace)
+            self.pace += WEIGHT * (seconds - self.pace)
 
     def seconds(self, client: str, size: float) -> float:
         """Return the predicted seconds until a request that arrives now is done."""
         end = self._end(client, size)
         size += sum(request.left for request in self._order if request.end <= end)
-        return self._pace * size / self.threads
+        return self.pace * size / self.threads
 
     async def run(
         self,
@@ -129,86 +121,78 @@ class Backlog:
         taken = sum(sorted(memory)[-self.threads :])  # by inputs that are read at once
         if caller.reservation:
             caller.reservation.grow(taken)
-        size = sum(sizes)
-        self._check(caller, self.seconds(caller.client, size))
-        results: dict[int, list[Result]] = {}
-
-        def read_part(part: slice) -> None:
-            results[part.start] = read(inputs[part], part.start)
-
-        parts = [*_slices(sizes, self._slice_size)]
-        slices = [(sum(sizes[part]), part) for part in reversed(parts)]
-        future, end = asyncio.get_running_loop().create_future(), self._end(caller.client, size)
-        waiting = Waiting(caller, read_part, slices, len(parts), size, end, future)
-        insort(self._order, waiting, key=attrgetter("end"))
-        self._clients[caller.client] += 1
+        total = sum(sizes)
+        self._check(caller, self.seconds(caller.client, total))
+        request = Waiting(caller.client, self._end(caller.client, total), total)
+        started: list[asyncio.Future[tuple[list[Result], float]]] = []
+        insort(self._order, request, key=attrgetter("end"))
         try:
-            self._start()
-            await future
+            for part in _slices(sizes, self._slice_size):
+                await request.until(lambda: self._idle > 0 and self._order[0] is request)
+                if time.monotonic() >= caller.finish_by:
+                    raise _late(1)
+                job, size = partial(read, inputs[part], part.start), sum(sizes[part])
+                started.append(self._start(request, job, size))
         finally:
-            self._remove(waiting)
+            self._order.remove(request)
+            self._wake()
+        await request.until(lambda: not request.running)
         if caller.reservation:
             caller.reservation.shrink(taken)
-        return [result for part in parts for result in results[part.start]]
+        return [result for ended in started for result in ended.result()[0]]
 
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""
         self._closed = True
         for request in self._order:
-            request.fail(_stopping())
-        self._pool.shutdown(wait=True, cancel_futures=True)
+            request.error = _stopping()
+            request.woken.set()
+        self._pool.shutdown()
 
     def _end(self, client: str, size: float) -> float:
         """Return the virtual time at which a request of some size would end."""
-        return self._virtual_time + size * (1 + self._clients[client])
+        others = sum(request.client == client for request in self._order)
+        return self._virtual_time + size * (1 + others)
 
-    def _remove(self, request: Waiting) -> None:
-        """Remove a request whose last slice was taken, or that has ended, if it is in the order."""
-        if request in self._order:
-            self._order.remove(request)
-            self._clients -= Counter([request.caller.client])
+    def _wake(self) -> None:
+        """Wake the first request in order, which alone may start slices."""
+        if self._order:
+            self._order[0].woken.set()
 
-    def _start(self) -> None:
-        """Start slices of the first request in order, one for each idle thread."""
-        while self._idle and self._order and not self._closed:
-            request = self._order[0]
-            if time.monotonic() >= request.caller.finish_by:
-                request.fail(_late(1))
-            if request.future.done():
-                self._remove(request)
-                continue
-            size, part = request.slices.pop()
-            request.left -= size
-            self._virtual_time += size / len(self._clients)
-            if not request.slices:
-                self._remove(request)
-            self._idle -= 1
-            loop = request.future.get_loop()
-            running = loop.run_in_executor(self._pool, self._timed, request.read, part, size)
-            running.add_done_callback(functools.partial(self._ended, request, size))
+    def _start(
+        self, request: Waiting, job: Callable[[], list[Result]], size: float
+    ) -> asyncio.Future[tuple[list[Result], float]]:
+        """Start a slice of the first request in an idle thread."""
+        self._idle -= 1
+        self._virtual_time += size / len({each.client for each in self._order})
+        request.left -= size
+        request.running += 1
+        loop = asyncio.get_running_loop()
+        started = loop.run_in_executor(self._pool, self._timed, job, size)
+        started.add_done_callback(partial(self._ended, request, size))
+        return started
 
-    def _timed(self, read: Callable[[slice], None], part: slice, size: float) -> float:
-        """Read a slice; return its seconds. Runs in a thread."""
+    def _timed(self, job: Callable[[], list[Result]], size: float) -> tuple[list[Result], float]:
+        """Return the results of a slice, and its seconds. Runs in a thread."""
         began = time.monotonic()
-        read(part)
+        results = job()
         seconds = time.monotonic() - began
         if size > self._large_size:
             release_memory()  # otherwise each thread keeps its memory
-        return seconds
+        return results, seconds
 
-    def _ended(self, request: Waiting, size: float, running: asyncio.Future[float]) -> None:
-        """Pass the outcome of a slice to its request, and start the next slices."""
+    def _ended(
+        self, request: Waiting, size: float, ended: asyncio.Future[tuple[list[Result], float]]
+    ) -> None:
+        """Pass the outcome of a slice to its request, and let the first request go on."""
         self._idle += 1
-        if running.cancelled():
-            request.fail(_stopping())
-        elif error := running.exception():
-            request.fail(error)
+        request.running -= 1
+        if error := ended.exception():
+            request.error = error
         else:
-            self.account(size, running.result())
-            request.running -= 1
-            if not request.running and not request.future.done():
-                request.future.set_result(None)
-        self._start()
+            self.account(size, ended.result()[1])
+        request.woken.set()
+        self._wake()
 
     def _check(self, caller: Call, seconds: float) -> None:
         """Raise if a request cannot be done before its deadline, or if too many wait."""

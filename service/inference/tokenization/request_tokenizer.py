@@ -28,7 +28,7 @@ SOME_CHARACTERS, CHARACTER_SECONDS = 4096, 1e-6
 loop, in at most 3 ms; the next may be after `CHARACTER_SECONDS` for each of its characters."""
 INLINE_PIECES = 512
 """Maximum number of characters of other work on the event loop."""
-MOST_TOKENS_PER_CHARACTER, SPECIAL_TOKENS = 4, 8
+MOST_TOKENS = 4, 8
 """Maximum number of tokens of a character, which are its bytes, and of special tokens of a text."""
 WORKING_BYTES = 600
 """Maximum bytes of memory per character while a text is tokenised, measured with a text of
@@ -68,7 +68,7 @@ class RequestTokenizer:
             list(text.steps(len(text.ids)))
         self._tokens_per_character = sum(text.size for text in texts) / size
         seconds = max(between - began, 1e-9)  # a clock may be coarse
-        self._backlog.expect(size, seconds)
+        self._backlog.pace = seconds / size
         self._piece_cost = (time.monotonic() - between) / seconds
 
     def demand(
@@ -85,9 +85,7 @@ class RequestTokenizer:
         if size <= SOME_CHARACTERS and (now := time.monotonic()) >= self._next_at:
             self._next_at = now + CHARACTER_SECONDS * size
             return NOTHING
-        limit = math.inf if options.windows else self.tokenizer.limit(options)
-        rate, special = self._tokens_per_character, 2 + self.tokenizer.template_tokens
-        tokens = round(sum(min(limit, rate * size + special) for size in sizes))
+        tokens = self._tokens(sizes, options, self._tokens_per_character, 2)
         read = sum(self._read_sizes(inputs, sizes, options))
         seconds = self._backlog.seconds(caller.client, read)
         return Demand(len(sizes), tokens, seconds, exact=False)
@@ -118,11 +116,10 @@ class RequestTokenizer:
         sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
         if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
             return self.at_once(inputs, options, caller)
-        limit = math.inf if options.windows else self.tokenizer.limit(options)
-        tokens = sum(min(limit, self._most_tokens(size)) for size in sizes)
+        tokens = self._tokens(sizes, options, *MOST_TOKENS)
         # encodings of large requests would take too much memory
         kind = ArrayText if sum(sizes) > SLICE_CHARACTERS else Text
-        most = round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
+        most = kind.token_bytes * tokens + TEXT_BYTES * len(sizes)
         if reservation:
             reservation.grow(most)
 
@@ -165,12 +162,13 @@ class RequestTokenizer:
 
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
         """Return an upper bound on the number of tokens of the longest input."""
-        longest = max(sizes_of(inputs), default=0)
-        return min(self._most_tokens(longest), self.tokenizer.limit(options))
+        return self._tokens([max(sizes_of(inputs), default=0)], options, *MOST_TOKENS)
 
-    def _most_tokens(self, size: int) -> int:
-        """Return the maximum number of tokens of an input of some characters."""
-        return MOST_TOKENS_PER_CHARACTER * size + SPECIAL_TOKENS + self.tokenizer.template_tokens
+    def _tokens(self, sizes: Sequence[int], options: Options, each: float, special: int) -> int:
+        """Return the number of tokens of inputs, by `each` of a character and the special tokens."""
+        limit = math.inf if options.windows else self.tokenizer.limit(options)
+        special += self.tokenizer.template_tokens
+        return round(sum(min(limit, each * size + special) for size in sizes))
 
     def _read_sizes(
         self, inputs: Sequence[Input], sizes: Sequence[int], options: Options

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
 from model.artifact.sentence import SentenceConfig
 from service.engines.contract import Floats, Ids
@@ -88,7 +88,7 @@ class Cut(NamedTuple):
     """Number of characters before the encoded part of a text, and of the second of a pair."""
 
 
-def _at(indices: Sequence[int], values: list[Any]) -> list[Any]:
+def _at(indices: Sequence[int], values: Sequence[Any]) -> list[Any]:
     return [values[index] for index in indices]
 
 
@@ -103,10 +103,6 @@ class Text:
     """Number of leading tokens that pooling without the prompt leaves out; 0 without a prompt."""
     mostly_unknown = False
     """Whether more than a tenth of the text's own tokens are the unknown token."""
-    padding_tokens: int = 0
-    """Number of padding tokens at the end, which other tokens attend to."""
-    pad: Callable[[Text], Text] | None = None
-    """Function that pads a text again after it was cut; None for texts without padding."""
     target: Text | None = None
     """Labels that a decoder is taken to have written for the text."""
     pixels: Floats | None = None
@@ -222,18 +218,8 @@ class Text:
 
     def in_arrays(self) -> ArrayText:
         """Return the text as arrays, which take less memory."""
-        return ArrayText(
-            tokens=self.tokens,
-            input_ids=self.input_ids,
-            segment_ids=self.segment_ids,
-            places=self.places,
-            special_tokens_mask=bytes(self.special_tokens_mask),
-            truncated=self.truncated,
-            unknown_ids=self.unknown_ids,
-            prompt_tokens=self.prompt_tokens,
-            target=self.target,
-            tower=self.tower,
-        )
+        names = [each.name for each in fields(ArrayText) if each.init]
+        return ArrayText(**{name: getattr(self, name) for name in names})
 
     def _count_prompt(self) -> int:
         """Return the number of tokens up to the prompt's last."""
@@ -269,6 +255,7 @@ class ArrayText(Text):
     def __post_init__(self) -> None:
         """Share equal names, which are most of the memory."""
         self.tokens = [*map(sys.intern, self.tokens)]
+        self.special_tokens_mask = bytes(self.special_tokens_mask)
         self.size = len(self.input_ids)
         if self.unknown_ids:
             self._count_unknown()
@@ -287,11 +274,11 @@ class ArrayText(Text):
         indices = range(self.size)[kept] if isinstance(kept, slice) else kept
         return replace(
             self,
-            tokens=[self.tokens[index] for index in indices],
+            tokens=_at(indices, self.tokens),
             input_ids=self.input_ids[kept],
             segment_ids=self.segment_ids[kept],
             places=self.places[kept],
-            special_tokens_mask=bytes(self.special_tokens_mask[index] for index in indices),
+            special_tokens_mask=_at(indices, self.special_tokens_mask),
             truncated=self.truncated or cut,
         )
 
@@ -304,39 +291,8 @@ class ArrayText(Text):
             input_ids=np.append(self.input_ids, ids),
             segment_ids=np.pad(self.segment_ids, (0, more)),
             places=np.pad(self.places, ((0, more), (0, 0))),
-            special_tokens_mask=bytes([*self.special_tokens_mask, *[1] * more]),
+            special_tokens_mask=[*self.special_tokens_mask, *[1] * more],
         )
-
-
-class TextEnds:
-    """Completion of tokenised texts as an artifact's `SentenceConfig` asks for."""
-
-    def __init__(self, sentence: SentenceConfig, tokenizer: Tokenizer) -> None:
-        self._end, self._padding = sentence.end_token_id, sentence.pad_token_id
-        self._name = "" if self._padding is None else tokenizer.id_to_token(self._padding) or ""
-        self.length = 0 if self._padding is None else sentence.max_length
-        """Number of tokens of every text; 0 if texts are not padded."""
-        self.needed = self._end is not None or self.length > 0
-        """Whether `complete` changes texts."""
-
-    def complete(self, text: Text) -> Text:
-        """Return a text without tokens after its first end token, and with padding.
-
-        Padding tokens are special tokens that other tokens attend to. A text that is cut counts as
-        truncated: its vector is the same, as later tokens cannot change the state of the end token.
-        """
-        if self._end is not None:
-            (ends,) = np.nonzero(text.input_ids[:-1] == self._end)
-            if len(ends):
-                text = text.in_arrays().of(slice(int(ends[0]) + 1))
-        return self._padded(text) if self.length else text
-
-    def _padded(self, text: Text) -> Text:
-        count = max(0, self.length - text.size)
-        ids = np.full(count, self._padding, np.int64)
-        padded = text.in_arrays().extended(ids, [self._name] * count)
-        padded.padding_tokens, padded.pad = count, self._padded
-        return padded
 
 
 class TextTokens:

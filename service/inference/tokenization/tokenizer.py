@@ -19,6 +19,7 @@ from tokenizers.models import WordPiece
 from model.artifact.integrity import reading, sha256_of
 from model.artifact.sentence import SentenceConfig
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
+from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of, sizes_of
 from service.inference.tokenization.text import (
@@ -27,7 +28,6 @@ from service.inference.tokenization.text import (
     Cut,
     Prompt,
     Text,
-    TextEnds,
     TextTokens,
     places_of,
 )
@@ -37,7 +37,7 @@ from service.inference.tokenization.truncation import (
     Truncator,
     cut,
     encode,
-    shortened,
+    kept_tokens,
 )
 
 WITHIN_LOCK = 512
@@ -177,15 +177,16 @@ class TextTokenizer:
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(whole.model, WordPiece)
         """Whether the vocabulary is WordPiece, which marks tokens that continue a word."""
-        self.ends = TextEnds(sentence, whole)
         self._tasks = {task: number for number, task in enumerate(sentence.tasks, 1)}
+        self._completes = {sentence.end_token_id, sentence.pad_token_id} != {None}
         self._no_prompt = Prompt("", 0, 0) if self._tasks else NO_PROMPT
         self._prompts = {name: self._read_prompt(name) for name in sentence.prompts}
         templates = [each.filled("", "") for each in sentence.pair_templates.values()]
         self.template_characters = max(map(len, templates), default=0)
         """Maximum number of characters that a chat template adds to a pair."""
         of_templates = [len(whole.encode(text)) for text in templates]
-        self.template_tokens = max([*of_templates, self.ends.length])
+        padded = 0 if sentence.pad_token_id is None else sentence.max_length
+        self.template_tokens = max([*of_templates, padded])
         """Maximum number of tokens that a chat template, or padding, adds to an input."""
         has_prompts = bool(self._tasks) or any(sentence.prompts.values())
         has_default = sentence.default_prompt_name is not None or bool(templates)
@@ -222,8 +223,8 @@ class TextTokenizer:
                 if text.segment_ids.max() >= self._segments:
                     name = options.name(index)
                     raise Unprocessable(f"{name} is a pair; this model has one segment only")
-        if self.ends.needed and not options.targets:
-            return [*map(self.ends.complete, texts)]
+        if self._completes and not options.targets:
+            return [*map(self._complete, texts)]
         return texts
 
     def all_tokens(
@@ -344,16 +345,16 @@ class TextTokenizer:
             parts = zip(encodings, repeat(None))
             if truncate and max(map(len, encodings), default=0) > limit:
                 parts = [(encoding, cut(encoding, limit, direction)) for encoding in encodings]
-        whole = options.windows and not self.ends.length
+        whole = options.windows and self._sentence.pad_token_id is None
         read = []
         for index, (encoding, kept) in enumerate(parts):
             text = Text(encoding, file.ids(encoding), file.unknown_ids, prompt, kept)
+            oversize = text.size > limit and not (whole and isinstance(inputs[index], str))
             # Also if cut: a limit below the special tokens cuts nothing
-            if options.max_tokens and text.truncated and all(text.special_tokens_mask):
-                room = f"{limit} tokens leave no room beside the special ones"
-                raise InputTooLong(f"{options.name(first + index)}: {room}")
-            if text.size > limit and not (whole and isinstance(inputs[index], str)):
-                _within(limit, text, options.name(first + index))
+            if oversize or (
+                options.max_tokens and text.truncated and all(text.special_tokens_mask)
+            ):
+                raise _misfit(text, limit, options, options.name(first + index))
             if not text.size:
                 raise Unprocessable(f"{options.name(first + index)} has no tokens")
             read.append(text)
@@ -392,7 +393,7 @@ class TextTokenizer:
         if options.prompt_name or options.task:
             raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
         self.decode(name, given, skip_special_tokens=False)
-        source, limit, own = self._source, self.limit(options), [*given.ids]
+        source, own = self._source, [*given.ids]
         opening, closing = source.opening, source.closing
         end = len(own) - len(closing)
         if end >= len(opening) and own[: len(opening)] == opening and own[end:] == closing:
@@ -403,9 +404,6 @@ class TextTokenizer:
                 f"them with {opening} and end them with {closing}, or leave both out and they are "
                 "added"
             )
-        room = limit - len(opening) - len(closing)
-        if truncated := options.truncate and len(own) > room:
-            own = own[:room] if options.direction == "right" else own[len(own) - room :]
         ids = np.array([*opening, *own, *closing], np.int64)
         before, segment, after = source.segments
         text = ArrayText(
@@ -415,9 +413,8 @@ class TextTokenizer:
             places=np.zeros((len(ids), 2), np.int32),
             special_tokens_mask=[*[1] * len(opening), *[0] * len(own), *[1] * len(closing)],
             unknown_ids=source.unknown_ids,
-            truncated=truncated,
         )
-        return _within(limit, text, name)
+        return self._cut(text, [len(opening) + np.arange(len(own))], options, name)
 
     def _in_template(self, name: str, given: tuple[str, str], options: Options) -> Text:
         """Return a query and a document in the chat template of a prompt.
@@ -426,37 +423,59 @@ class TextTokenizer:
         begins in the query or the document and ends in the template belongs to the former. Tokens
         up to the query's last have segment 0.
         """
-        source, limit, prompt_name = self._source, self.limit(options), options.prompt_name
+        source, prompt_name = self._source, options.prompt_name
         if prompt_name is None:
             prompt_name = self._sentence.default_prompt_name or ""
-        template, pair, skipped = self._sentence.pair_templates[prompt_name], given, (0, 0)
+        template, pair = self._sentence.pair_templates[prompt_name], given
         if options.truncate:
-            pair = Truncator(source.whole, limit, options.direction).pair_excerpt(*given, name)
-            if options.direction == "left":
-                skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
+            truncator = Truncator(source.whole, self.limit(options), options.direction)
+            pair = truncator.pair_excerpt(*given, name)
         encoding = encode(source.whole, template.filled(*pair), special_tokens=False)
         offsets = places_of(encoding.offsets)
-        places = np.zeros_like(offsets)
-        special = np.ones(len(offsets), bool)
-        begin = len(template.before)
-        for part, before in zip(pair, skipped, strict=True):
+        places, special = np.zeros_like(offsets), np.ones(len(offsets), bool)
+        parts, begin = list[Ids](), len(template.before)
+        for whole, part in zip(given, pair, strict=True):
             spans = np.clip(offsets - begin, 0, len(part))
-            own = spans[:, 0] < spans[:, 1]
-            places[own] = spans[own] + before
-            special &= ~own
+            own = np.flatnonzero(spans[:, 0] < spans[:, 1])
+            skipped = len(whole) - len(part) if options.direction == "left" else 0
+            places[own], special[own] = spans[own] + skipped, False
+            parts.append(own)
             begin += len(part) + len(template.between)
-        ids = np.array(source.ids(encoding), np.int64)
         text = ArrayText(
             tokens=encoding.tokens,
-            input_ids=ids,
+            input_ids=np.array(source.ids(encoding), np.int64),
             segment_ids=(offsets[:, 0] >= len(template.before) + len(pair[0])).astype(np.int64),
             places=places,
             special_tokens_mask=special.tobytes(),
             unknown_ids=source.unknown_ids,
         )
-        if options.truncate:
-            return shortened(text, limit, options.direction)
-        return _within(limit, text, name)
+        return self._cut(text, parts, options, name)
+
+    def _cut(self, text: ArrayText, parts: Sequence[Ids], options: Options, name: str) -> Text:
+        """Return a text within the limit; `parts` are as for `kept_tokens`."""
+        limit = self.limit(options)
+        kept = kept_tokens(parts, text.size, limit, options.direction)
+        if kept and options.truncate:
+            return text.of(kept)
+        if text.size > limit:
+            raise _misfit(text, limit, options, name)
+        return text
+
+    def _complete(self, text: Text) -> Text:
+        """Return a text without tokens after its first end token, and padded to the full length.
+
+        Padding tokens are special tokens that other tokens attend to. A text that is cut counts as
+        truncated: its vector is the same, as later tokens cannot change the state of the end token.
+        """
+        end, pad = self._sentence.end_token_id, self._sentence.pad_token_id
+        (ends,) = np.nonzero(text.input_ids[:-1] == end)
+        if len(ends):
+            text = text.in_arrays().of(slice(int(ends[0]) + 1))
+        if pad is None:
+            return text
+        count = max(0, self._sentence.max_length - text.size)
+        name = self._source.whole.id_to_token(pad) or ""
+        return text.in_arrays().extended(np.full(count, pad, np.int64), [name] * count)
 
     def _check_sizes(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters."""
@@ -469,8 +488,8 @@ class TextTokenizer:
                 raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
 
 
-def _within(limit: int, text: Text, name: str) -> Text:
-    """Return a text if it has at most `limit` tokens, else raise InputTooLong."""
-    if text.size <= limit:
-        return text
-    raise InputTooLong(f"{name} has {text.size} tokens; at most {limit} fit (`truncate` cuts it)")
+def _misfit(text: Text, limit: int, options: Options, name: str) -> InputTooLong:
+    """Return the error of a text that has, or of which special tokens take, too many tokens."""
+    if options.truncate:
+        return InputTooLong(f"{name}: {limit} tokens leave no room beside the special ones")
+    return InputTooLong(f"{name} has {text.size} tokens; at most {limit} fit (`truncate` cuts it)")

@@ -19,7 +19,7 @@ from tokenizers import Encoding, Tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong
 from service.inference.tokenization.inputs import TextOrPair
-from service.inference.tokenization.text import Cut, Text
+from service.inference.tokenization.text import Cut
 
 Direction = Literal["right", "left"]
 
@@ -94,11 +94,17 @@ class Truncator:
         self, text: str, count: int, name: str, *, special_tokens: bool = False
     ) -> tuple[str, Encoding]:
         """Return an excerpt with `count` tokens that more text cannot change, or the text."""
-        size = max(self._characters, count)
+        size, right = max(self._characters, count), self._direction == "right"
         while size < len(text):
-            part = text[:size] if self._direction == "right" else text[-size:]
+            part = text[:size] if right else text[-size:]
             encoding = encode(self._tokenizer, part, special_tokens=special_tokens)
-            if self._settled(encoding) >= count:
+            words = np.array([word for word in encoding.word_ids if word is not None])
+            settled = (
+                words <= words.max(initial=0) - UNSETTLED_WORDS
+                if right
+                else words >= words.min(initial=size) + UNSETTLED_WORDS
+            )
+            if np.count_nonzero(settled) >= count:
                 return part, encoding
             if size >= self._most:
                 raise InputTooLong(
@@ -107,15 +113,6 @@ class Truncator:
                 )
             size = min(4 * size, self._most)
         return text, encode(self._tokenizer, text, special_tokens=special_tokens)
-
-    def _settled(self, encoding: Encoding) -> int:
-        """Return the number of tokens of an excerpt that more of the text cannot change."""
-        words = np.array([word for word in encoding.word_ids if word is not None])
-        if not len(words):
-            return 0
-        if self._direction == "right":
-            return int(np.count_nonzero(words <= words.max() - UNSETTLED_WORDS))
-        return int(np.count_nonzero(words >= words.min() + UNSETTLED_WORDS))
 
 
 def encode(tokenizer: Tokenizer, text: TextOrPair, *, special_tokens: bool = True) -> Encoding:
@@ -131,51 +128,27 @@ def cut(
     All remain if the special tokens alone exceed the maximum. `skipped` is the number of characters
     before, or after, the encoded excerpts of a text or pair.
     """
-    excess = len(encoding) - max_tokens
-    if excess <= 0:
+    if len(encoding) <= max_tokens:
         return None
     sequences = np.array([2 if one is None else one for one in encoding.sequence_ids])
     parts = [np.flatnonzero(sequences == index) for index in range(encoding.n_sequences)]
-    if excess > sum(map(len, parts)):
-        return None
-    left = direction == "left"
-    return Cut(_kept(parts, len(encoding), excess, direction), left, skipped if left else (0, 0))
+    kept, left = kept_tokens(parts, len(encoding), max_tokens, direction), direction == "left"
+    return None if kept is None else Cut(kept, left, skipped if left else (0, 0))
 
 
-def shortened(text: Text, max_tokens: int, direction: Direction) -> Text:
-    """Return a text or pair truncated to `max_tokens` tokens; special and prompt tokens remain.
+def kept_tokens(
+    parts: Sequence[Ids], count: int, max_tokens: int, direction: Direction
+) -> list[int] | None:
+    """Return the indices of the tokens, of `count`, that truncation keeps; None for all.
 
-    Of a pair, the longer text is truncated first (transformers' `longest_first`). A text that is
-    truncated already must be truncated on the same side.
-
-    Raises:
-        InputTooLong: `max_tokens` is not larger than the number of special tokens.
-
+    `parts` are the indices of a text's own tokens, or of each text of a pair. All other tokens
+    remain, and if these alone exceed the maximum, all remain. Of a pair, the longer text is
+    truncated first (transformers' `longest_first`).
     """
-    if text.pad is not None:
-        whole = text.in_arrays().of(slice(text.size - text.padding_tokens), cut=False)
-        whole.padding_tokens, whole.pad = 0, None
-        return text.pad(shortened(whole, max_tokens, direction))
-    excess = text.size - max_tokens
-    if excess <= 0:
-        return text
-    special = np.array([*text.special_tokens_mask], bool)
-    own = np.flatnonzero(~special)
-    if len(own) <= excess:
-        raise InputTooLong(
-            f"{max_tokens} tokens leave no room beside the {int(special.sum())} special ones"
-        )
-    second = np.flatnonzero(np.diff(own) > 1)[:1] + 1  # after the special tokens between texts
-    return text.in_arrays().of(_kept(np.split(own, second), text.size, excess, direction))
-
-
-def _kept(parts: Sequence[Ids], count: int, excess: int, direction: Direction) -> list[int]:
-    """Return the indices of the tokens, of `count`, that remain if `excess` tokens are removed.
-
-    `parts` are the indices of a text's own tokens, or of each text of a pair; others all remain.
-    """
-    sizes = [*map(len, parts)]
+    sizes, excess = [*map(len, parts)], count - max_tokens
     room = sum(sizes) - excess
+    if excess <= 0 or room < 0:
+        return None
     lengths = [room]
     if len(parts) > 1:
         shorter = min(*sizes, room // 2)

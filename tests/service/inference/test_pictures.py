@@ -224,7 +224,7 @@ async def test_what_cannot_be_prepared_in_time_is_refused(pictures: RequestPictu
     late = Call("a", time.monotonic() - 1)
     with pytest.raises(DeadlinePassed, match="before all inputs were read"):
         await pictures.tokenize([Picture(picture())], PLAIN, late)
-    pictures._backlog.expect(1, 60.0)
+    pictures._backlog.pace = 60.0
     with pytest.raises(Overloaded, match="the preprocessing of pictures would take about"):
         await pictures.tokenize([Picture(picture())], PLAIN, Call("a", time.monotonic() + 30))
 

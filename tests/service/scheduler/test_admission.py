@@ -250,8 +250,9 @@ def lane_beside(own: int, other: int, threads: int = 1) -> Lane:
     lane = Lane("encode", limits, engine, Recorder())
     beside = Lane("attention", limits, engine, Recorder())
     lane.other, beside.other = beside, lane
-    lane.maps.tokens, beside.maps.tokens = own, other
-    lane.maps.order, beside.maps.order = [None] * bool(own), [None] * bool(other)  # type: ignore[list-item]
+    for each, tokens in ((lane, own), (beside, other)):
+        each.maps.tokens = each.queued_tokens = tokens
+        each.queued_texts = int(tokens > 0)
     return lane
 
 

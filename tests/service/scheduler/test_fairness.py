@@ -54,7 +54,7 @@ def test_single_texts_go_in_the_order_they_came_whatever_their_length() -> None:
     for name, length in zip("abcde", (50, 1, 300, 7, 7), strict=True):
         queue.add(name, length)
     assert queue.order(5) == "abcde"
-    assert (queue.texts, queue.tokens) == (0, 0)
+    assert (queue.queued_texts, queue.queued_tokens) == (0, 0)
 
 
 def test_a_single_text_goes_between_those_of_a_list() -> None:
@@ -122,7 +122,7 @@ def test_what_leaves_costs_nobody_anything() -> None:
     queue.add("b", 10, client="B")
     for slot in leaves.slots:
         queue.remove(slot)
-    assert (queue.texts, queue.tokens) == (2, 20)
+    assert (queue.queued_texts, queue.queued_tokens) == (2, 20)
     assert sorted(queue.order(2)) == ["a", "b"]
 
 
@@ -168,7 +168,7 @@ def test_everything_goes_once_and_the_texts_of_a_request_in_order(
 ) -> None:
     queue, taken = Queue(), list[Slot]()
     works = [queue.add("x", *lengths, client=client) for client, lengths in requests]
-    while queue.texts:
+    while queue.queued_texts:
         batch = queue.window(tokens)
         assert len(batch) == 1 or sum(slot.tokens for slot in batch) <= tokens
         queue.take(batch)
@@ -176,7 +176,7 @@ def test_everything_goes_once_and_the_texts_of_a_request_in_order(
     assert len(taken) == len(set(taken)) == sum(len(work.slots) for work in works)
     for work in works:
         assert [slot for slot in taken if slot.work is work] == work.slots
-    assert queue.tokens == 0
+    assert queue.queued_tokens == 0
 
 
 def test_the_window_takes_clients_and_their_requests_in_turn() -> None:

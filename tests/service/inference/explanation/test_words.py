@@ -18,7 +18,6 @@ from service.inference.explanation.spans import split_words, tokens_of
 from service.inference.timings import Warnings
 from service.inference.tokenization.text import Text, places_of
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
-from service.inference.tokenization.truncation import shortened
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +149,7 @@ def test_a_text_that_is_cut_further_is_counted_by_what_is_left(
 ) -> None:
     (text,) = warning_tokenizer.tokenize([KNOWN * 6 + UNKNOWN * 6], Options())
     assert text.mostly_unknown
-    cut = shortened(text, 8, "right")
+    cut = text.in_arrays().of([*range(7), text.size - 1])
     assert Warnings.of([cut]) == Warnings(truncated=1)
 
 

@@ -46,7 +46,7 @@ class Gated(Backlog):
 
     def __init__(self, threads: int = 1) -> None:
         super().__init__(threads)
-        self.expect(SLICE_CHARACTERS, 1.0)
+        self.pace = 1.0 / SLICE_CHARACTERS
         self.order = ""
         self.gate = threading.Semaphore(0)
 

@@ -261,14 +261,14 @@ async def test_it_is_measured_before_the_first_request(artifact: Artifact) -> No
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
         (model,) = client.app.service.models
         one = model.inference.request_tokenizer
-    assert one._backlog._pace != 1e-6
+    assert one._backlog.pace != 1e-6
     assert one._piece_cost != 1.0
     assert one._tokens_per_character != 0.25
 
 
 async def test_a_demand_is_expected_by_characters_and_cut_as_the_texts_will_be() -> None:
     one = tokenizing(Steps())
-    one._backlog.expect(1000, 1.0)
+    one._backlog.pace = 1e-3
     demand = one.demand(["a" * 1000, "a" * 50_000], Options(truncate=True), ANYBODY)
     assert (demand.texts, demand.tokens) == (2, 252 + 512)
     assert demand.tokenizing_seconds == pytest.approx(1.0 + 8 * 512 / 1000)

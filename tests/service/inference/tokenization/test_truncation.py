@@ -34,7 +34,6 @@ from service.inference.tokenization.truncation import (
     Direction,
     Truncator,
     encode,
-    shortened,
 )
 
 PROSE = "The water of the river runs down from the hills into one sea, where ships wait. "
@@ -214,13 +213,12 @@ def test_texts_and_pairs_are_cut_as_transformers_does(
     reference = AutoTokenizer.from_pretrained(small_checkpoint, truncation_side=direction)
     limits = Limits(max_tokens=64, max_characters=1000)
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), SentenceConfig(max_length=64), limits)
-    inputs = [LONG, *PAIRS]
-    for text, source in zip(
-        tokenizer.tokenize(inputs, Options(True, direction)), inputs, strict=True
-    ):
-        for size in range(5, len(text.input_ids) + 2):
-            found = shortened(text, size, direction)
-            parts = [source] if isinstance(source, str) else source
+    for source in [LONG, *PAIRS]:
+        parts = [source] if isinstance(source, str) else source
+        whole = len(reference(*parts)["input_ids"])
+        for size in range(5, whole + 2):
+            options = Options(truncate=True, direction=direction, max_tokens=size)
+            (found,) = tokenizer.tokenize([source], options)
             expected = reference(
                 *parts, truncation=True, max_length=size, return_offsets_mapping=True
             )
@@ -228,17 +226,7 @@ def test_texts_and_pairs_are_cut_as_transformers_does(
             assert found.segment_ids.tolist() == expected["token_type_ids"]
             assert found.offsets == expected["offset_mapping"]
             assert found.tokens == expected.tokens()
-            assert found.truncated == (size < len(text.input_ids))
-    with pytest.raises(InputTooLong, match="2 tokens leave no room beside the 2 special ones"):
-        shortened(text := tokenizer.tokenize([LONG], Options())[0], 2, direction)
-    assert shortened(text, len(text.input_ids), direction) is text
-
-
-def test_a_requested_length_has_to_leave_room(artifact: Artifact) -> None:
-    limits = Limits(max_tokens=64, max_characters=1000)
-    tokenizer = TextTokenizer(artifact.path(TOKENIZER), SentenceConfig(max_length=64), limits)
-    (text,) = tokenizer.tokenize([LONG], Options(truncate=True, direction="left", max_tokens=5))
-    assert text.tokens == ["[CLS]", "at", "another", "one", "[SEP]"]
+            assert found.truncated == (size < whole)
     with pytest.raises(InputTooLong, match=r"^inputs\[0\]: 2 tokens leave no room"):
         tokenizer.tokenize([LONG], Options(truncate=True, max_tokens=2))
 
