@@ -21,7 +21,7 @@ from model.numerics.quantization import FLOAT32
 from model.runtimes.capabilities import HeadMaps, lacking
 from service.errors import NotExported, NotVerified, Unprocessable
 from service.inference.attention.maps import AttentionSelection, Convert
-from service.inference.attention.stream import AttentionStream, attention_texts
+from service.inference.attention.stream import AttentionStream
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.engine_pool import EnginePool
 from service.inference.long_texts import encode_windows
@@ -274,9 +274,8 @@ class Inference:
         """
         self.require_heads()
         ends = self.reader.separator_ids, self.reader.target_separator_ids
-        texts = attention_texts(self.manifest, prepared.texts, *ends)
         finish = self.vectors.project if self.sentence.modules else None
-        return AttentionStream(prepared, self.config, selection, texts, convert, finish)
+        return AttentionStream(prepared, self.manifest, selection, ends, convert, finish)
 
     def close(self) -> bool:
         """Wait for running work to finish; return whether it did."""

@@ -183,6 +183,13 @@ def tokenized(length: int, seed: int = 0) -> ArrayText:
     )
 
 
+def manifest_of(config: EncoderConfig, start: int | None = None) -> Any:
+    """Return the part of a manifest that streams read, with a decoder if it has a start token."""
+    decoder = None if start is None else SimpleNamespace(start_token_id=start)
+    sentence = SimpleNamespace(pooling="mean", include_prompt=True)
+    return SimpleNamespace(config=config, decoder=decoder, sentence=sentence)
+
+
 def assert_same(found: Output, expected: Output) -> None:
     """Check that both hold the same arrays, bit for bit."""
     assert len(found.hidden) == len(expected.hidden)

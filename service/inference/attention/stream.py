@@ -27,10 +27,18 @@ import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
-from model.config.encoder import EncoderConfig
 from model.numerics.comparison import shift_right
 from model.runtimes.contract import HiddenState
-from service.engines.contract import Floats, Ids, MapsTask, Output, Pooling, Target, TextTask
+from service.engines.contract import (
+    Ablated,
+    Floats,
+    MapsTask,
+    Output,
+    Pooling,
+    Target,
+    TargetOutput,
+    TextTask,
+)
 from service.errors import ReplyTooLarge
 from service.inference.attention.maps import (
     AttentionSelection,
@@ -47,7 +55,6 @@ from service.inference.encoding import PreparedTexts
 from service.inference.outputs.field import Array
 from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
-from service.scheduler.queue import Slot
 
 GROUP_BYTES = 8 * 2**20
 """Maximum bytes of reduced maps in a group of jobs; a single layer of a text may exceed it."""
@@ -68,72 +75,28 @@ States = Mapping[tuple[MapKind, int], HiddenState]
 """States of a text by the kind of maps and the layer."""
 
 
-@dataclass(frozen=True)
-class AttentionText:
-    """Tokenised text and its target, with their separators and the text's pooling."""
-
-    text: Text
-    separators: tuple[int, ...]
-    """Positions of separator tokens."""
-    pooling: Pooling
-    target_separators: tuple[int, ...] = ()
-    """Positions of separators in the decoder's input, which begins with the start token."""
-
-    @property
-    def lengths(self) -> Lengths:
-        """Number of tokens S and T."""
-        return Lengths.of(self.text)
-
-    def task(
-        self, layers: StateLayers, selection: AttentionSelection, *, whole: bool = False
-    ) -> TextTask:
-        """Return the text's forward pass; `whole` without states and ablation, for comparison."""
-        states, ablated = ({}, {}) if whole else (layers, selection.ablated)
-        of_decoder = states.get("decoder", ()), states.get("cross", ())
-        logprobs = "logprobs" in selection.include or selection.ablates
-        labels, target = self.text.target, None
-        if labels and (any(of_decoder) or logprobs):
-            without = ablated.get("decoder", ()), ablated.get("cross", ())
-            target = Target(labels.input_ids, *of_decoder, logprobs, *without)
-        return TextTask(
-            self.text.input_ids,
-            self.text.segment_ids,
-            pooling=self.pooling if selection.ablates else None,
-            ablated=ablated.get("encoder", ()),
-            target=target,
-            pixels=self.text.pixels,
-            map_layers=states.get("encoder", ()),
-        )
-
-
-def attention_texts(
-    manifest: Manifest,
-    texts: Sequence[Text],
-    separator_ids: Collection[int],
-    target_separator_ids: Collection[int],
-) -> list[AttentionText]:
-    """Return the texts of a request, with the places of the special tokens that end them."""
-    sentence, decoder = manifest.sentence, manifest.decoder
-    layer = manifest.config.num_hidden_layers
-
-    def separators(ids: Ids, ends: Collection[int]) -> tuple[int, ...]:
-        return tuple(np.isin(ids, [*ends]).nonzero()[0].tolist())
-
-    def of_target(text: Text) -> tuple[int, ...]:
-        if text.target is None or decoder is None:
-            return ()
-        read = shift_right(text.target.input_ids, decoder.start_token_id)
-        return separators(read, target_separator_ids)
-
-    return [
-        AttentionText(
-            text,
-            separators(text.input_ids, separator_ids),
-            Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
-            of_target(text),
-        )
-        for text in texts
-    ]
+def attention_task(
+    text: Text,
+    layers: StateLayers,
+    ablated: Mapping[MapKind, Ablated],
+    pooling: Pooling | None = None,
+    *,
+    logprobs: bool = False,
+) -> TextTask:
+    """Return the forward pass of a text and its target, for the states of some layers."""
+    of_decoder, target = (layers.get("decoder", ()), layers.get("cross", ())), None
+    if text.target and (any(of_decoder) or logprobs):
+        without = ablated.get("decoder", ()), ablated.get("cross", ())
+        target = Target(text.target.input_ids, *of_decoder, logprobs, *without)
+    return TextTask(
+        text.input_ids,
+        text.segment_ids,
+        pooling=pooling,
+        ablated=ablated.get("encoder", ()),
+        target=target,
+        pixels=text.pixels,
+        map_layers=layers.get("encoder", ()),
+    )
 
 
 def state_layers(passes: Sequence[LayerPass], last: int) -> StateLayers:
@@ -148,16 +111,12 @@ def state_layers(passes: Sequence[LayerPass], last: int) -> StateLayers:
 
 def states_of(layers: StateLayers, output: Output) -> States:
     """Return the states of a text from its output."""
-    target = output.target
-    found: Mapping[MapKind, Sequence[HiddenState]] = {
-        "encoder": output.map_states,
-        "decoder": target.hidden if target else (),
-        "cross": target.cross if target else (),
-    }
+    target = output.target or TargetOutput()
+    found: list[Sequence[HiddenState]] = [output.map_states, target.hidden, target.cross]
     return {
         (kind, layer): state
-        for kind, own in layers.items()
-        for layer, state in zip(own, found[kind], strict=True)
+        for (kind, own), states in zip(layers.items(), found, strict=True)
+        for layer, state in zip(own, states, strict=True)
     }
 
 
@@ -167,9 +126,10 @@ class AttentionStream:
 
     prepared: PreparedTexts
     """Texts of the request, with their scheduler, caller and timings so far."""
-    config: EncoderConfig
+    manifest: Manifest
     selection: AttentionSelection
-    texts: Sequence[AttentionText]
+    ends: tuple[Collection[int], Collection[int]] = ((), ())
+    """Ids of the special tokens that end a text, and a target."""
     convert: Convert = np.asarray
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
@@ -178,15 +138,13 @@ class AttentionStream:
 
     def __post_init__(self) -> None:
         """Determine the passes over each text; raise `ReplyTooLarge` if a layer's are too large."""
-        self.passes = layer_passes(self.selection, self.config)
-        self.layers = state_layers(self.passes, self.config.num_hidden_layers)
-        largest: dict[MapKind, LayerPass] = {}
-        for layer_pass in self.passes:
-            known = largest.get(layer_pass.kind, layer_pass)
-            largest[layer_pass.kind] = max(known, layer_pass, key=lambda each: each.arrays)
-        for index, text in enumerate(self.texts):
+        self.passes = layer_passes(self.selection, self.manifest.config)
+        self.layers = state_layers(self.passes, self.manifest.config.num_hidden_layers)
+        by_size = sorted(self.passes, key=lambda each: each.arrays)
+        largest = {layer_pass.kind: layer_pass for layer_pass in by_size}
+        for index, text in enumerate(self.prepared.texts):
             for layer_pass in largest.values():
-                _check_layer(layer_pass, index, text.lengths)
+                _check_layer(layer_pass, index, Lengths.of(text))
 
     def drop_deadline(self) -> None:
         """Compute the rest without a deadline, because its reply has begun."""
@@ -197,14 +155,14 @@ class AttentionStream:
     def hidden_bytes(self) -> int:
         """Maximum bytes of hidden states in memory."""
         encoder, decoder, cross = map(len, self.layers.values())
-        lengths = [text.lengths for text in self.texts]
+        lengths = [*map(Lengths.of, self.prepared.texts)]
         rows = [encoder * own.source + (decoder + cross) * own.target for own in lengths]
         most = min(sum(rows), max(CHUNK_TOKENS * max(encoder, decoder + cross), *rows))
-        return 4 * self.config.hidden_size * most
+        return 4 * self.manifest.config.hidden_size * most
 
     async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
         """Yield the maps of each pass over a text, then its summary, text by text."""
-        lengths = [[sum(text.lengths)] for text in self.texts]
+        lengths = [[sum(Lengths.of(text))] for text in self.prepared.texts]
         for chunk in runs(range(len(lengths)), lengths.__getitem__, [CHUNK_TOKENS]):
             states, summaries = await self._forward(chunk)
             jobs = [job for item in zip(chunk, states, strict=True) for job in self._jobs(*item)]
@@ -228,14 +186,21 @@ class AttentionStream:
         self, chunk: Sequence[int]
     ) -> tuple[list[States], Sequence[Mapping[str, Array | float]]]:
         """Return each text's states, and the fields of its summary from the forward passes."""
-        texts = [self.texts[index] for index in chunk]
-        tasks = [text.task(self.layers, self.selection) for text in texts]
-        if self.selection.ablates:
-            tasks += [text.task(self.layers, self.selection, whole=True) for text in texts]
-        scheduler, caller = self.prepared.scheduler, self.prepared.caller
-        done = await scheduler.submit("attention", tasks, caller, resumed=chunk[0] > 0)
-        self.prepared.timings.add(done)
-        outputs = [result.value for result in done]
+        selection, config, sentence = self.selection, self.manifest.config, self.manifest.sentence
+        texts = [self.prepared.texts[index] for index in chunk]
+        logprobs = selection.ablates or "logprobs" in selection.include
+
+        def task(text: Text, layers: StateLayers, ablated: Mapping[MapKind, Ablated]) -> TextTask:
+            pooling = None
+            if selection.ablates:
+                first = text.first_pooled(sentence)
+                pooling = Pooling(config.num_hidden_layers, sentence.pooling, first)
+            return attention_task(text, layers, ablated, pooling, logprobs=logprobs)
+
+        tasks = [task(text, self.layers, selection.ablated) for text in texts]
+        if selection.ablates:
+            tasks += [task(text, {}, {}) for text in texts]
+        outputs = await self.prepared.submit("attention", tasks, resumed=chunk[0] > 0)
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
         summaries = [*map(self._of_target, ablated, whole or ablated)]
         if whole:  # 1 − cosine of each text's vectors with and without the ablation
@@ -254,44 +219,52 @@ class AttentionStream:
         if target is None or target.logprobs is None:
             return values
         if self.selection.ablates and whole.target and whole.target.logprobs is not None:
-            before = whole.target.logprobs.mean(dtype=np.float64)
-            shifted = target.logprobs.mean(dtype=np.float64) - before
-            values["target_logprob_shift"] = float(shifted)
+            after, before = (
+                each.mean(dtype=np.float64) for each in (target.logprobs, whole.target.logprobs)
+            )
+            values["target_logprob_shift"] = float(after - before)
         if "logprobs" in self.selection.include:
             values["target_logprobs"] = target.logprobs
         return values
 
     def _jobs(self, index: int, states: States) -> Iterator[Job]:
-        text, last = self.texts[index], self.config.num_hidden_layers
+        text, last = self.prepared.texts[index], self.manifest.config.num_hidden_layers
         for layer_pass in self.passes:
-            kind, layer = layer_pass.kind, layer_pass.layer
+            kind, layer, heads = layer_pass.kind, layer_pass.layer, layer_pass.heads
             queries = states[kind, layer]
             keys = states["encoder", last] if kind == "cross" else queries
-            values, segment = layer_pass.values, text.text.segment
-            heads, view = layer_pass.heads, text.text.picture
+            values, segment = layer_pass.values, text.segment
             task = MapsTask(queries, keys, layer, heads, kind, values=values, segment=segment)
-            ends = text.target_separators if kind == "decoder" else text.separators
+            ends = self._ends(text, kind) if "stats" in layer_pass.include else ()
+            view = text.picture
             yield task, MapsReduction(self.selection, layer_pass, index, ends, self.convert, view)
+
+    def _ends(self, text: Text, kind: MapKind) -> list[int]:
+        """Return the indices of the separators among the keys of a kind of maps."""
+        read, ends, decoder = text.input_ids, self.ends[0], self.manifest.decoder
+        if kind == "decoder" and text.target and decoder:  # whose input begins with a start token
+            read, ends = shift_right(text.target.input_ids, decoder.start_token_id), self.ends[1]
+        places: list[int] = np.flatnonzero(np.isin(read, [*ends])).tolist()
+        return places
 
     async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
         """Yield the result of each job, computing a group while the previous one is consumed."""
         groups = runs(jobs, _bytes, (COMPUTED_BYTES, GROUP_BYTES))
 
-        def begin() -> asyncio.Task[list[Slot[LayerMaps]]] | None:
+        def begin() -> asyncio.Task[list[LayerMaps]] | None:
             if not (group := next(groups, None)):
                 return None
             tasks, reduce = [task for task, _ in group], [reduction for _, reduction in group]
-            submit, caller = self.prepared.scheduler.submit, self.prepared.caller
-            return asyncio.create_task(submit("attention", tasks, caller, reduce, resumed=True))
+            submitted = self.prepared.submit("attention", tasks, reduce, resumed=True)
+            return asyncio.create_task(submitted)
 
         running = begin()
         try:
             while running:
                 done = await running
-                self.prepared.timings.add(done)
                 running = begin()
                 while done:
-                    yield done.pop(0).value
+                    yield done.pop(0)
         finally:
             if running:
                 running.cancel()

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
-from service.engines.contract import Output, Pooling, Target, TargetOutput
+from service.engines.contract import Output, Pooling, TargetOutput
 from service.inference.attention.map_parts import MapPart, bins, max_pooled
 from service.inference.attention.maps import (
     ArrayName,
@@ -23,16 +22,17 @@ from service.inference.attention.maps import (
     layer_passes,
 )
 from service.inference.attention.stream import (
-    AttentionText,
+    AttentionStream,
     StateLayers,
-    attention_texts,
+    attention_task,
     state_layers,
     states_of,
 )
-from service.inference.tokenization.tokenizer import Limits, TextTokenizer
+from service.inference.encoding import PreparedTexts
+from service.inference.timings import Timings
+from service.scheduler.call import ANYBODY
 from tests.service import plain
-from tests.service.harness import CONFIG, tokenized
-from tests.service.with_targets import with_decoder
+from tests.service.harness import CONFIG, manifest_of, tokenized
 
 T, S = 5, 7
 CROSS = np.random.default_rng(0).dirichlet(np.ones(S), (3, T)).astype(np.float32)
@@ -172,11 +172,8 @@ def test_a_part_is_indexed_and_then_pooled(
     assert part.chosen is (queries is not None or keys is not None)
 
 
-ALONE = AttentionText(tokenized(5), (4,), Pooling(6, "mean"))
-TEXT = AttentionText(
-    dataclasses.replace(tokenized(5), target=tokenized(3, 1)), (4,), ALONE.pooling, (0, 2)
-)
-NOTHING = AttentionSelection({})
+ALONE = tokenized(5)
+TEXT = dataclasses.replace(ALONE, target=tokenized(3, 1))
 
 
 def one(layer: int, kind: Any) -> LayerPass:
@@ -205,54 +202,48 @@ def test_states_are_of_a_kind_and_a_layer() -> None:
     assert all(own is array for own, array in zip(found.values(), arrays, strict=True))
 
 
-def target_of(selection: AttentionSelection, layers: StateLayers) -> Target | None:
-    return TEXT.task(layers, selection).target
-
-
 def test_a_decoder_runs_only_where_something_of_it_is_asked() -> None:
     none, both = of_kinds((0,), (), ()), of_kinds((6,), (1,), (0,))
-    reported = dataclasses.replace(NOTHING, include=frozenset({"logprobs"}))
-    assert ALONE.task(none, reported).target is None
-    assert target_of(NOTHING, none) is None
-    found = target_of(reported, none)
+    assert attention_task(ALONE, none, {}, logprobs=True).target is None
+    assert attention_task(TEXT, none, {}).target is None
+    found = attention_task(TEXT, none, {}, logprobs=True).target
     assert found is not None
     assert (found.hidden_layers, found.cross_layers, found.logprobs) == ((), (), True)
-    found = target_of(NOTHING, both)
+    found = attention_task(TEXT, both, {}).target
     assert found is not None
-    assert found.labels is TEXT.text.target.input_ids  # type: ignore[union-attr]
+    assert found.labels is TEXT.target.input_ids  # type: ignore[union-attr]
     assert (found.hidden_layers, found.cross_layers, found.logprobs) == ((1,), (0,), False)
 
 
+SEEN = of_kinds((1,), (2,), (0,))
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("of", ["encoder", "decoder", "cross"])
-def test_an_ablation_is_held_against_a_pass_without(of: MapKind) -> None:
-    heads, layers = ((1, 2),), of_kinds((1,), (2,), (0,))
-    asked = dataclasses.replace(NOTHING, ablated={of: heads})
-    task, whole = TEXT.task(layers, asked), TEXT.task(layers, asked, whole=True)
-    assert task.target is not None
-    assert whole.target is not None
+async def test_an_ablation_is_held_against_a_pass_without(of: MapKind) -> None:
+    heads, tasks = ((1, 2),), list[Any]()
+    maps: dict[MapKind, LayersAndHeads] = {kind: ((own[0],), (0,)) for kind, own in SEEN.items()}
+    asked = AttentionSelection(maps, frozenset({"rollout"}), ablated={of: heads}, targets=True)
+
+    class Submitted(PreparedTexts):
+        async def submit(self, lane: Any, given: Any, *_: Any, **__: Any) -> Any:
+            tasks.extend(given)
+            raise LookupError
+
+    scheduler: Any = None
+    prepared = Submitted([TEXT], ANYBODY, scheduler, Timings(0, 0.0, 0.0))
+    stream = AttentionStream(prepared, manifest_of(SIX, 0), asked)
+    with pytest.raises(LookupError):
+        await anext(stream.results())
+    task, whole = tasks
     assert (task.ablated, task.target.ablated, task.target.cross_ablated) == tuple(
         heads if of == kind else () for kind in ("encoder", "decoder", "cross")
     )
     assert (whole.ablated, whole.target.ablated, whole.target.cross_ablated) == ((), (), ())
     assert (whole.map_layers, whole.target.hidden_layers, whole.target.cross_layers) == ((),) * 3
     for each in (task, whole):
-        assert each.pooling == TEXT.pooling
-        assert each.target is not None
+        assert each.pooling == Pooling(6, "mean")
         assert each.target.logprobs
-
-
-def test_separators_of_a_target_are_among_what_the_decoder_reads(artifact: Artifact) -> None:
-    """The start token stands before the labels, and the last of them is never read."""
-    text = dataclasses.replace(tokenized(4), input_ids=np.array([101, 102, 7, 102]))
-    manifest = with_decoder(artifact).manifest
-    path, limits = artifact.path(TOKENIZER), Limits(512, 10**6)
-    tokenizer = TextTokenizer(path, manifest.sentence, limits, target=path)
-    with_target = dataclasses.replace(text, target=text)
-    ends = tokenizer.separator_ids, tokenizer.target_separator_ids
-    (prepared,) = attention_texts(manifest, [with_target], *ends)
-    assert (prepared.separators, prepared.target_separators) == ((1, 3), (0, 2))
-    (plain,) = attention_texts(artifact.manifest, [text], *ends)
-    assert (plain.target_separators, plain.lengths) == ((), (4, 0))
 
 
 SIX = EncoderConfig.model_validate(

@@ -15,16 +15,23 @@ import pytest
 from service.api.native.attention.maps import written
 from service.api.native.attention.writers import Writer
 from service.api.wire.media import Part
-from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
+from service.engines.contract import MapsTask, Output, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded, ReplyTooLarge
-from service.inference.attention.maps import ArrayName, AttentionSelection, LayerMaps, TextSummary
-from service.inference.attention.stream import AttentionStream, AttentionText
+from service.inference.attention.maps import (
+    ArrayName,
+    AttentionSelection,
+    LayerMaps,
+    Lengths,
+    TextSummary,
+)
+from service.inference.attention.stream import AttentionStream
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
+from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY
 from service.scheduler.scheduler import Scheduler
-from tests.service.harness import CONFIG, GatedEngine, batching, text, tokenized, until
+from tests.service.harness import CONFIG, GatedEngine, batching, manifest_of, text, tokenized, until
 
 pytestmark = pytest.mark.anyio
 
@@ -92,19 +99,15 @@ class Watched(FakeEngine):
         return self.seen.count("T")
 
 
-def subjects(*lengths: int) -> list[AttentionText]:
-    found = [tokenized(length, seed) for seed, length in enumerate(lengths)]
-    return [
-        AttentionText(text, (length - 1,), Pooling(2, "mean"))
-        for text, length in zip(found, lengths, strict=True)
-    ]
+def subjects(*lengths: int) -> list[Text]:
+    return [tokenized(length, seed) for seed, length in enumerate(lengths)]
 
 
 def of_texts(
-    batcher: Scheduler, texts: Sequence[AttentionText], asked: AttentionSelection, **more: Any
+    batcher: Scheduler, texts: Sequence[Text], asked: AttentionSelection, **more: Any
 ) -> AttentionStream:
-    prepared = PreparedTexts([], ANYBODY, batcher, Timings(0, 0.0, 0.0))
-    return AttentionStream(prepared, CONFIG, asked, texts, **more)
+    prepared = PreparedTexts([*texts], ANYBODY, batcher, Timings(0, 0.0, 0.0))
+    return AttentionStream(prepared, manifest_of(CONFIG), asked, **more)
 
 
 async def test_a_layer_whose_maps_are_too_large_is_refused_before_anything_is_computed(
@@ -130,7 +133,7 @@ async def test_a_layer_whose_maps_are_too_large_is_refused_before_anything_is_co
 
 def streamed(
     batcher: Scheduler,
-    of: Sequence[AttentionText],
+    of: Sequence[Text],
     asked: AttentionSelection = ALL,
     writer: Writer | None = None,
 ) -> AsyncGenerator[Part]:
@@ -154,9 +157,9 @@ def three_layers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.inference.attention.stream.GROUP_BYTES", 3 * ONE_LAYER)
 
 
-def wanted_maps(subject: AttentionText, layer: int, heads: tuple[int, ...] = (0, 1)) -> bytes:
+def wanted_maps(subject: Text, layer: int, heads: tuple[int, ...] = (0, 1)) -> bytes:
     engine = FakeEngine(CONFIG)
-    ids, segments = subject.text.input_ids, subject.text.segment_ids
+    ids, segments = subject.input_ids, subject.segment_ids
     (hidden,) = engine.expected(TextTask(ids, segments, map_layers=(layer,))).map_states
     maps = engine.expected(MapsTask(hidden, hidden, layer, heads)).maps
     assert maps is not None
@@ -413,17 +416,11 @@ THREE_KINDS = dataclasses.replace(
 )
 
 
-def with_targets(*lengths: tuple[int, int]) -> list[AttentionText]:
+def with_targets(*lengths: tuple[int, int]) -> list[Text]:
     """Return texts of S tokens with targets of T tokens."""
     return [
-        dataclasses.replace(
-            one,
-            text=dataclasses.replace(one.text, target=tokenized(target, 50 + seed)),
-            target_separators=(0,),
-        )
-        for seed, (one, (_, target)) in enumerate(
-            zip(subjects(*(source for source, _ in lengths)), lengths, strict=True)
-        )
+        dataclasses.replace(tokenized(source, seed), target=tokenized(target, 50 + seed))
+        for seed, (source, target) in enumerate(lengths)
     ]
 
 
@@ -440,7 +437,7 @@ async def test_maps_of_three_kinds_come_from_one_pass_a_chunk(
         results = [result async for result in stream.results()]
     assert engine.seen == "TT" + "m" * 12 + "T" + "m" * 6
     for index, one in enumerate(of):
-        source, target = one.lengths
+        source, target = Lengths.of(one)
         *maps, summary = results[7 * index : 7 * index + 7]
         found = [
             (name, array.shape)

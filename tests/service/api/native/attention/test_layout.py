@@ -29,7 +29,7 @@ from service.api.wire.schemas import NAMED
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import MapPart
 from service.inference.attention.maps import NO_MAPS, ArrayName, AttentionSelection, LayersAndHeads
-from service.inference.attention.stream import AttentionStream, AttentionText
+from service.inference.attention.stream import AttentionStream
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.scheduler.call import ANYBODY
@@ -46,7 +46,7 @@ from tests.service.api.native.attention.test_writers import (
     tensors_of,
 )
 from tests.service.documented import check_documented
-from tests.service.harness import batching, body_of, tokenized
+from tests.service.harness import batching, body_of, manifest_of, tokenized
 from tests.service.with_targets import TextWithTarget, assert_target_result
 
 TEXTS = [
@@ -206,12 +206,12 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
 
     async def parts() -> list[bytes]:
         with batching(ENGINE) as (batcher, _):
-            of = [
-                AttentionText(text, (*one.separators,), POOLING, (0,))
-                for text, one in zip(given, every, strict=True)
-            ]
-            prepared = PreparedTexts([], ANYBODY, batcher, Timings(0, 0.0, 0.0))
-            stream = AttentionStream(prepared, ODD, asked, of, writer.dump)
+            # The decoder reads the start token, and never the last label
+            of_texts = {int(one.text.input_ids[-1]) for one in every}
+            of_targets = {-1, *(int(one.target.input_ids[-1]) for one in every)}
+            ends = of_texts, of_targets
+            prepared = PreparedTexts([*given], ANYBODY, batcher, Timings(0, 0.0, 0.0))
+            stream = AttentionStream(prepared, manifest_of(ODD, -1), asked, ends, writer.dump)
             return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))

@@ -28,13 +28,13 @@ from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention.maps import ArrayName, AttentionSelection
-from service.inference.attention.stream import AttentionStream, AttentionText
+from service.inference.attention.stream import AttentionStream
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY
 from tests.service import plain
-from tests.service.harness import CONFIG, batching, body_of, tokenized
+from tests.service.harness import CONFIG, batching, body_of, manifest_of, tokenized
 from tests.service.with_targets import PREFIXES
 
 ODD = EncoderConfig.model_validate(
@@ -115,9 +115,10 @@ def written(
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
-            of = [AttentionText(text, separators(text), POOLING) for text in texts]
-            prepared = PreparedTexts([], ANYBODY, batcher, Timings(0, 0.0, 0.0))
-            stream = AttentionStream(prepared, ODD, asked, of, writer.dump)
+            ends = {int(text.input_ids[place]) for text in texts for place in separators(text)}
+            prepared = PreparedTexts([*texts], ANYBODY, batcher, Timings(0, 0.0, 0.0))
+            manifest = manifest_of(ODD)
+            stream = AttentionStream(prepared, manifest, asked, (ends, ()), writer.dump)
             return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
