@@ -33,7 +33,8 @@ from model.encoder.encoder import Encoder
 from model.export.to_onnx import save_graph, to_onnx
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
-from model.runtimes.capabilities import HeadMaps, capability
+from model.runtimes.capabilities import capability
+from model.runtimes.contract import Heads
 from model.runtimes.onnx import OnnxRuntime
 from testing.memory import MEBIBYTE, memory_bytes
 
@@ -130,7 +131,7 @@ def recompute_one(artifact: Artifact, _: Path) -> Way:
 
     def run(batch: Batch) -> list[np.ndarray]:
         (states,) = onnx.hidden_states(batch, [last])
-        return [capability(onnx, HeadMaps).attention(states, states, last, [0])]
+        return [capability(onnx, Heads).attention(states, states, last, [0])]
 
     return run
 
@@ -141,9 +142,7 @@ def recompute_all(artifact: Artifact, _: Path) -> Way:
 
     def run(batch: Batch) -> list[np.ndarray]:
         states = onnx.hidden_states(batch, layers)
-        return [
-            capability(onnx, HeadMaps).attention(states[i], states[i], i, heads) for i in layers
-        ]
+        return [capability(onnx, Heads).attention(states[i], states[i], i, heads) for i in layers]
 
     return run
 

@@ -46,7 +46,8 @@ from model.export.exporter import export
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.packing import PackedBatch
-from model.runtimes.capabilities import HeadMaps, capability
+from model.runtimes.capabilities import capability
+from model.runtimes.contract import Heads
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.pytorch import load_modules
 from model.sources.files import cache_key
@@ -118,7 +119,7 @@ def of_length(runtime: OnnxRuntime, tokens: int, rounds: int, loaded: int) -> Al
 
     def one_head() -> None:
         (entering,), _ = runtime.encode(batch, [(0, last - 1)], [])
-        capability(runtime, HeadMaps).attention(entering, entering, last - 1, [0])
+        capability(runtime, Heads).attention(entering, entering, last - 1, [0])
 
     ways = {
         "vector": lambda: runtime.encode(batch, [], [TextPooling(0, last, "mean")]),
@@ -170,7 +171,7 @@ def rounding(folder: Path) -> Rounding:
     batch = random_batch(min(ROUNDING_TOKENS, config.max_position_embeddings), config.vocab_size)
     layers, heads = range(config.num_hidden_layers), range(config.num_attention_heads)
     states = runtime.hidden_states(batch, layers)
-    onnx = [capability(runtime, HeadMaps).attention(states[i], states[i], i, heads) for i in layers]
+    onnx = [capability(runtime, Heads).attention(states[i], states[i], i, heads) for i in layers]
     single, double = maps_of(encoder, batch), maps_of(copy.deepcopy(encoder).double(), batch)
     return Rounding(
         to_each_other=differences(onnx, single),

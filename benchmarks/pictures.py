@@ -38,8 +38,8 @@ from model.images.pixels import prepare
 from model.images.processing import patch_rows
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
-from model.runtimes.capabilities import HeadMaps, capability
-from model.runtimes.contract import Resources
+from model.runtimes.capabilities import capability
+from model.runtimes.contract import Heads, Resources
 from model.runtimes.registry import load_runtime
 
 WIDTH, HEIGHT = 640, 480
@@ -117,7 +117,7 @@ class Headscope:
         """Return the map of a head of the last layer."""
         layer = self.config.num_hidden_layers - 1
         (state,) = self.runtime.hidden_states(batch, [layer])
-        return capability(self.runtime, HeadMaps).attention(state, state, layer, [0])
+        return capability(self.runtime, Heads).attention(state, state, layer, [0])
 
 
 def cosines(one: np.ndarray, other: np.ndarray) -> float:

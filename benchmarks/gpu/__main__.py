@@ -28,7 +28,8 @@ from benchmarks.gpu.lab import Lab, Unavailable, Way, Work
 from benchmarks.gpu.ways import PATCH, Model
 from model.images.processing import patch_rows
 from model.numerics.batch import pack
-from model.runtimes.capabilities import HeadMaps, capability
+from model.runtimes.capabilities import capability
+from model.runtimes.contract import Heads
 
 TOKENS, TINY_TOKENS = 65_536, 600
 PINNED = "to the host, pinned"
@@ -106,7 +107,7 @@ def pictures(lab: Lab, model: Model, count: int) -> None:
 def maps(lab: Lab, model: Model, length: int) -> None:
     """Time all maps of a text, one head's maps, and the text's vector, until on the host."""
     runtime, heads = model.runtime, range(model.shape.heads)
-    layers, of_heads = range(model.shape.layers), capability(runtime, HeadMaps)
+    layers, of_heads = range(model.shape.layers), capability(runtime, Heads)
     batch = ways.batch_of([np.arange(5, 5 + length)])
 
     def asked(layers: range, heads: range) -> list[np.ndarray]:

@@ -32,6 +32,8 @@ MapKind = Literal["encoder", "decoder", "cross"]
 """Kind of heads: the encoder's, the decoder's self-attention, or its cross-attention."""
 DECODER_KINDS: tuple[MapKind, MapKind] = ("decoder", "cross")
 """Kinds of a decoder's heads."""
+HeadGraph = Literal["attention", "value_norms", "head_scores"]
+"""Name of an encoder's graph of heads."""
 ATTENTION_OF: Mapping[MapKind, Literal["attention", "decoder_attention", "cross_attention"]] = {
     "encoder": "attention",
     "decoder": "decoder_attention",

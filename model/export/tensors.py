@@ -44,8 +44,8 @@ from model.numerics.pooling import TextPooling, Vector
 from model.numerics.task_head import rows_of, text_scores
 from model.packing import PackedBatch
 from model.runtimes import capabilities
-from model.runtimes.capabilities import HeadMaps, HeadOutputs, TaskHead, capability, find
-from model.runtimes.contract import Decoding, Runtime
+from model.runtimes.capabilities import TaskHead, capability, find
+from model.runtimes.contract import Decoding, Heads, Runtime
 from model.runtimes.pytorch import Modules, TorchDecoder, TorchEncoderHeads
 from model.tasks.head import TaskModule, scores_of_text
 
@@ -208,14 +208,14 @@ def runtime_targets(
     for text in texts:
         hidden = states[text * (last + 1) : (text + 1) * (last + 1)]
         queries, keys = cross[text * last : (text + 1) * last], encoded[text]
-        own = [decoder.attention_of("decoder", hidden[n], hidden[n], n, heads) for n in layers]
+        own = [decoder.heads["decoder"].attention(hidden[n], hidden[n], n, heads) for n in layers]
         tensors.append(
             TargetTensors(
                 np.stack(hidden),
                 np.stack(queries),
                 np.stack(own),
                 np.stack(
-                    [decoder.attention_of("cross", queries[n], keys, n, heads) for n in layers]
+                    [decoder.heads["cross"].attention(queries[n], keys, n, heads) for n in layers]
                 ),
                 decoder.logprobs(hidden[-1], labels[text]),
             )
@@ -276,8 +276,7 @@ def runtime_tensors(
     runtime: Runtime, batch: Batch, vectors: TextVectors
 ) -> list[dict[Key, Floats]]:
     """Return the tensors of each text of a batch from the graphs, by a service's calls."""
-    config, heads_of = runtime.config, capability(runtime, HeadMaps)
-    outputs = capability(runtime, HeadOutputs)
+    config, heads_of = runtime.config, capability(runtime, Heads)
     texts, last = range(len(batch.padded_index)), config.num_hidden_layers
     layers, heads = range(last + 1), range(config.num_attention_heads)
     requests = [(text, layer) for text in texts for layer in layers]
@@ -293,7 +292,7 @@ def runtime_tensors(
             heads_of.attention(own[layer], own[layer], layer, heads, segment)
             for layer in range(last)
         ]
-        values = of_values(outputs, own[:-1], heads, segment)
+        values = of_values(heads_of, own[:-1], heads, segment)
         by_key = keyed(own, np.stack(maps), vectors.unit) | values
         tensors.append(by_key | {Key("pooled"): vector})
     if head := find(runtime, TaskHead):
@@ -305,7 +304,7 @@ def runtime_tensors(
 
 
 def of_values(
-    outputs: HeadOutputs,
+    outputs: Heads,
     states: Iterable[Floats],
     heads: Sequence[int],
     segment: int = 0,

@@ -10,7 +10,7 @@ states.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,60 +21,7 @@ from model.config.decoder import DecoderConfig
 from model.errors import ModelError
 from model.numerics.batch import Ids
 from model.numerics.task_head import TaskConfig
-from model.runtimes.contract import Decoding, Floats, HeadScores, HiddenState, Runtime
-
-
-class HeadMaps(ABC):
-    """Attention weights of some heads, recomputed from the states that enter their layer."""
-
-    @abstractmethod
-    def attention(
-        self,
-        queries: HiddenState,
-        keys: HiddenState,
-        layer: int,
-        heads: Sequence[int],
-        segment: int = 0,
-    ) -> Floats:
-        """Return attention weights of some heads of one layer of the encoder.
-
-        Query states `[T, H]` and key states `[S, H]` of one text, both hidden state `layer`, 0 …
-        L−1 → `[heads, T, S]`, over keys; each row sums to 1. `segment` is the token type of the
-        text's first token.
-        """
-
-
-class HeadOutputs(ABC):
-    """Vectors that heads add to a token; an encoder that has this can also ablate heads."""
-
-    @abstractmethod
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> Floats:
-        """Return inner products of the vectors that any two heads of a layer add for each token.
-
-        The host computes them by the float32 weights, for every precision and device: see
-        `model.attention.weights`. Key states `[S, H]`, as `attention` takes them → `[S, heads,
-        heads]`.
-        """
-
-
-class HeadScoring(ABC):
-    """Queries, keys and scores of heads."""
-
-    @abstractmethod
-    def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> HeadScores:
-        """Return queries, keys and scores of heads of the encoder.
-
-        The host computes them by the float32 weights, for every precision and device: see
-        `model.attention.weights`. `states` is hidden state `layer` of one text, `[S, H]`.
-        """
-
-
-class Heads(HeadMaps, HeadOutputs, HeadScoring, ABC):
-    """All capabilities of heads of one kind."""
+from model.runtimes.contract import Decoding, Floats, Heads, Runtime
 
 
 class Decomposition(ABC):
@@ -109,21 +56,6 @@ class Decoder(ABC):
         Rows `[n, H]` of the decoder's last hidden state, labels `[n]`, one per row → `[n]`.
         """
 
-    def attention_of(
-        self, kind: MapKind, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]
-    ) -> Floats:
-        """Return attention weights as `HeadMaps.attention` does.
-
-        In cross-attention the keys are the encoder's last hidden state.
-        """
-        return self.heads[kind].attention(queries, keys, layer, heads)
-
-    def value_products_of(
-        self, kind: MapKind, states: Floats, layer: int, heads: Sequence[int]
-    ) -> Floats:
-        """Return value products as `HeadOutputs.value_products` does."""
-        return self.heads[kind].value_products(states, layer, heads)
-
 
 @dataclass(frozen=True)
 class TaskHead:
@@ -142,7 +74,7 @@ Capability = TypeVar("Capability")
 
 
 def find(runtime: Runtime, kind: type[Capability]) -> Capability | None:
-    """Return the runtime's part with a capability, such as `HeadMaps`; None without one."""
+    """Return the runtime's part with a capability, such as `Heads`; None without one."""
     if isinstance(runtime, kind):
         return runtime
     return next((part for part in runtime.parts if isinstance(part, kind)), None)
@@ -160,10 +92,8 @@ def capability(runtime: Runtime, kind: type[Capability]) -> Capability:
     return part
 
 
-_OF_HEADS: Mapping[type, str] = {
-    HeadMaps: "attention weights",
-    HeadOutputs: "what a head adds",
-    HeadScoring: "what a head compares",
+_OF_LAYERS: Mapping[type, str] = {
+    Heads: "attention weights",
     Decomposition: "shares of input tokens",
 }
 """Capability → noun for its output, in the error of a static embedding."""
@@ -180,7 +110,7 @@ def declared(manifest: Manifest) -> frozenset[type]:
     """Return the capabilities of an artifact."""
     if manifest.static:
         return frozenset()
-    kinds: set[type] = {HeadMaps, HeadOutputs, HeadScoring}
+    kinds: set[type] = {Heads}
     if not manifest.serving_only:
         kinds.add(Decomposition)
     if manifest.decoder:
@@ -194,8 +124,8 @@ def lacking(manifest: Manifest, kind: type) -> str | None:
     """Return the error message, with the remedy, if an artifact lacks a capability."""
     if kind in declared(manifest):
         return None
-    if manifest.static and kind in _OF_HEADS:
-        return _not_in_table(_OF_HEADS[kind])
+    if manifest.static and kind in _OF_LAYERS:
+        return _not_in_table(_OF_LAYERS[kind])
     return _left_out("a decomposition") if kind is Decomposition else _OTHER[kind]
 
 

@@ -8,22 +8,31 @@ L_d and N_d of a decoder.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.artifact.signature import HeadGraph
 from model.config.encoder import EncoderConfig
-from model.numerics.batch import Batch
-from model.numerics.pooling import Pool, TextPooling, pool
+from model.numerics.batch import Batch, dummies
+from model.numerics.pooling import Pool, TextPooling, l2_normalize, pool
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
 LOGITS = 2**23
 """Maximum number of logits in memory at a time: 32 MiB, and another 32 MiB for logarithms."""
+
+
+LONE_TOKENS = 128
+"""Maximum tokens of a batch that all cores compute together if no other call is in flight."""
+FLOATS = 2**21
+"""Maximum number of features of the heads' added vectors in memory at one time: 8 MiB."""
 
 
 Array: TypeAlias = NDArray[np.generic]
@@ -103,6 +112,69 @@ class HeadScores:
     """`[n, S, S]`, scores before masking and normalisation, with relative positions' terms."""
 
 
+class Heads(ABC):
+    """Heads of one kind: their maps, the vectors that they add, and what they compare.
+
+    All are recomputed from the states that enter the heads' layer. An encoder that has them can
+    also ablate heads.
+    """
+
+    def attention(
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
+    ) -> Floats:
+        """Return attention weights of some heads of one layer.
+
+        Query states `[T, H]` and key states `[S, H]` of one text, both hidden state `layer`, 0 …
+        L−1 → `[heads, T, S]`, over keys; each row sums to 1. In cross-attention the keys are the
+        encoder's last hidden state. `segment` is the token type of the text's first token.
+        """
+        states = [np.asarray(state)[None] for state in (queries, keys)]
+        maps: Floats = self.run("attention", states, layer, heads, segment)[0][0]
+        return maps
+
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
+    ) -> Floats:
+        """Return inner products of the vectors that any two heads of a layer add for each token.
+
+        The host computes them by the float32 weights, for every precision and device: see
+        `model.attention.weights`. Key states `[S, H]`, as `attention` takes them → `[S, heads,
+        heads]`, in blocks of tokens.
+        """
+        step = max(1, FLOATS // (len(heads) * states.shape[1]))
+        parts = [
+            self.run("value_norms", [states[first : first + step]], layer, heads, segment)[0]
+            for first in range(0, max(1, len(states)), step)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def head_scores(
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
+    ) -> HeadScores:
+        """Return queries, keys and scores of heads of the encoder; a decoder's heads lack them.
+
+        The host computes them by the float32 weights, for every precision and device: see
+        `model.attention.weights`. `states` is hidden state `layer` of one text, `[S, H]`.
+        """
+        return HeadScores(*self.run("head_scores", [states], layer, heads, segment))
+
+    @abstractmethod
+    def run(
+        self,
+        graph: HeadGraph,
+        states: Sequence[Floats],
+        layer: int,
+        heads: Sequence[int],
+        segment: int,
+    ) -> Sequence[Floats]:
+        """Return all outputs of a graph of heads for these states, as its signature describes."""
+
+
 class Runtime(ABC):
     """Encoder of an artifact. All calls, also of its parts, are thread-safe.
 
@@ -141,6 +213,17 @@ class Runtime(ABC):
         modes; as requested. `head_mask` is as for `hidden_states`.
         """
 
+    def pooled(self, rows: Sequence[Floats], poolings: Sequence[TextPooling]) -> list[Floats]:
+        """Return the vector of each pooling, given its text's hidden state `[S, H]` on the host."""
+        vectors = []
+        for own, pooling in zip(rows, poolings, strict=True):
+            vector = self.pool(own, pooling.mode, pooling.first_token, pooling.left_out)
+            n = pooling.unit_features
+            if n:
+                vector[:n] = l2_normalize(vector[:n])
+            vectors.append(vector)
+        return vectors
+
     def release_memory(self) -> None:  # noqa: B027
         """Return memory that is kept between calls, and free now, to the system."""
 
@@ -162,12 +245,62 @@ class Runtime(ABC):
         """
 
 
+class HostRuntime(Runtime):
+    """Runtime whose whole hidden states come to the host, where they are split and pooled.
+
+    On a CPU each call runs on its caller's thread, which gives the highest throughput.
+    """
+
+    def encode(
+        self,
+        batch: Batch,
+        hidden: Sequence[tuple[int, int]],
+        poolings: Sequence[TextPooling],
+        head_mask: Floats | None = None,
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Return `[S, H]` per hidden state, a view, and `[H]` per pooling and mode."""
+        asked = [(pooling.text, pooling.layer) for pooling in poolings]
+        layers = sorted({layer for _, layer in (*hidden, *asked)})
+        states = dict(zip(layers, self.hidden_states(batch, layers, head_mask), strict=True))
+        return cut(states, batch, hidden), self.pooled(cut(states, batch, asked), poolings)
+
+    def warm_up(self, *_: int) -> None:
+        """Run one short batch, because a large one would keep its memory."""
+        batch = dummies([1], self.config.pixel_features)
+        self.hidden_states(batch, [self.config.num_hidden_layers])
+
+
+def cut(rows: Mapping[int, Floats], batch: Batch, asked: Sequence[tuple[int, int]]) -> list[Floats]:
+    """Return the rows of single texts, as views.
+
+    `rows` are hidden states `[T, H]` of the batch by layer, `asked` (text, layer) of each requested
+    one.
+    """
+    ends = batch.cu_seqlens.tolist()
+    return [rows[layer][ends[text] : ends[text + 1]] for text, layer in asked]
+
+
+class Calls:
+    """Counter of calls in flight."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_flight = 0
+
+    @contextlib.contextmanager
+    def call(self, batch: Batch) -> Iterator[bool]:
+        """Count a call for the context; yield whether its batch is short and no other call runs."""
+        with self._lock:
+            self._in_flight += 1
+            alone = self._in_flight == 1 and len(batch.input_ids) <= LONE_TOKENS
+        try:
+            yield alone
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+
+
 def every_head(batch: Batch, config: EncoderConfig) -> Floats:
     """Return a head mask `[B, L, N]` of ones."""
     texts = len(batch.padded_index)
     return np.ones((texts, config.num_hidden_layers, config.num_attention_heads), np.float32)
-
-
-def layers_of(hidden: Sequence[tuple[int, int]], poolings: Sequence[TextPooling]) -> list[int]:
-    """Return the layers of the hidden states and poolings, ascending."""
-    return sorted({layer for _, layer in hidden} | {pooling.layer for pooling in poolings})

@@ -1,15 +1,15 @@
-"""Capabilities that the host computes in float32 by graphs without weights of their own.
+"""Capabilities over graphs: heads and decomposition on the host, task heads and decoders.
 
-Their sessions are created, and `weights.safetensors` is mapped, at the first request that needs
-them: a service without such requests uses no memory for them. Calls are thread-safe; two threads
-may load a graph at the same time, and then keep one session of it.
+Sessions of the graphs of heads are created, and `weights.safetensors` is mapped, at the first
+request that needs them: a service without such requests uses no memory for them. Calls are
+thread-safe; two threads may load a graph at the same time, and then keep one session of it.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -24,21 +24,36 @@ from model.artifact.decomposition import (
     value_shapes,
 )
 from model.artifact.integrity import reading
-from model.artifact.manifest import DECODER_HEADS, GRAPHS, HEADS, WEIGHTS, Artifact
+from model.artifact.manifest import DECODER_HEADS, GRAPHS, HEADS, WEIGHTS, Artifact, Manifest
 from model.artifact.mapped import mapped_tensors
 from model.artifact.signature import (
     ATTENTION_OF,
+    DECODER_KINDS,
     STATES,
     VALUES_OF,
     GraphName,
+    HeadGraph,
     MapKind,
     Shapes,
+    cross_query_name,
+    decoder_state_name,
     head_parameter_name,
 )
+from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
-from model.numerics.task_head import TaskConfig
-from model.runtimes.capabilities import Decomposition, Heads, TaskHead
-from model.runtimes.contract import Array, Floats, HeadScores, HiddenState, Session
+from model.numerics.batch import Ids, coarser, pack, widen
+from model.runtimes.capabilities import Decoder, Decomposition, TaskHead
+from model.runtimes.contract import (
+    LOGITS,
+    Array,
+    Calls,
+    Decoding,
+    Floats,
+    Heads,
+    Session,
+    cut,
+    every_head,
+)
 from model.runtimes.registry import host_session
 
 _KEYS = (
@@ -89,21 +104,6 @@ def of_segment(
     return AdaptedTensors(tensors, segment, config.adapters.rank)
 
 
-FLOATS = 2**21
-"""Maximum number of features of the heads' added vectors in memory at one time: 8 MiB."""
-
-
-def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) -> Floats:
-    """Compute results in blocks of tokens, so that the heads' added vectors stay within `FLOATS`.
-
-    `states` are `[S, H]`; `of_some` maps some of their rows to as many rows of the result.
-    """
-    step = max(1, FLOATS // (heads * states.shape[1]))
-    firsts = range(0, max(1, len(states)), step)
-    parts = [of_some(states[first : first + step]) for first in firsts]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
 class HeadParameters:
     """Parameters of all heads of a kind, as inputs of the graphs of heads."""
 
@@ -130,54 +130,32 @@ class HeadGraphs(Heads):
         self, artifact: Artifact, kind: MapKind = "encoder", attention: Session | None = None
     ) -> None:
         """Map the parameters of the heads; `attention` is a session of the graph of maps."""
-        self.artifact, self._kind = artifact, kind
+        self.artifact = artifact
         self.parameters = HeadParameters(artifact, kind)
+        self._names: dict[HeadGraph, GraphName] = {
+            "attention": ATTENTION_OF[kind],
+            "value_norms": VALUES_OF[kind],
+            "head_scores": "head_scores",
+        }
         self._sessions: dict[GraphName, Session] = {}
         if attention:
             self._sessions[ATTENTION_OF[kind]] = attention
 
-    def attention(
+    def run(
         self,
-        queries: HiddenState,
-        keys: HiddenState,
-        layer: int,
-        heads: Sequence[int],
-        segment: int = 0,
-    ) -> Floats:
-        """Return maps `[heads, T, S]`."""
-        states = [np.asarray(state)[None] for state in (queries, keys)]
-        maps: Floats = self._run(ATTENTION_OF[self._kind], states, layer, heads, segment)[0][0]
-        return maps
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> Floats:
-        """Return products `[S, n, n]` for key states `[S, H]`."""
-        graph = VALUES_OF[self._kind]
-        return in_parts(
-            states, len(heads), lambda rows: self._run(graph, [rows], layer, heads, segment)[0]
-        )
-
-    def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> HeadScores:
-        """Return queries, keys and scores."""
-        return HeadScores(*self._run("head_scores", [states], layer, heads, segment))
-
-    def _run(
-        self,
-        graph: GraphName,
+        graph: HeadGraph,
         states: Sequence[Floats],
         layer: int,
         heads: Sequence[int],
         segment: int,
     ) -> list[Floats]:
-        """Return all outputs of a graph whose first inputs are states, the others parameters."""
-        names = [spec.name for spec in self.artifact.manifest.signature[graph].inputs]
-        outputs = [spec.name for spec in self.artifact.manifest.signature[graph].outputs]
-        feed: dict[str, Array] = dict(zip(names, states, strict=False))
-        feed |= self.parameters.feed(names[len(states) :], layer, heads, segment)
-        return self.session(graph).run(outputs, feed)
+        """Return all outputs of a graph, whose inputs after the states are parameters."""
+        name = self._names[graph]
+        signature = self.artifact.manifest.signature[name]
+        inputs = [spec.name for spec in signature.inputs]
+        feed: dict[str, Array] = dict(zip(inputs, states, strict=False))
+        feed |= self.parameters.feed(inputs[len(states) :], layer, heads, segment)
+        return self.session(name).run([spec.name for spec in signature.outputs], feed)
 
     def session(self, graph: GraphName) -> Session:
         """Return the session of a graph, loaded at the first call."""
@@ -186,30 +164,35 @@ class HeadGraphs(Heads):
         return self._sessions[graph]
 
 
-class EncoderGraphs(HeadGraphs, Decomposition):
-    """Graphs of an encoder's heads and decomposition, of a whole artifact."""
+class DecompositionGraphs(Decomposition):
+    """Graphs of an encoder's decomposition, of a whole artifact."""
+
+    def __init__(self, heads: HeadGraphs) -> None:
+        """Compute with the parameters and sessions of the encoder's heads."""
+        self._heads = heads
 
     @functools.cached_property
     def _weights(self) -> Mapping[str, Floats]:
-        with reading(path := self.artifact.path(WEIGHTS)):
+        with reading(path := self._heads.artifact.path(WEIGHTS)):
             return mapped_tensors(path)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Return the rows after their layer, and their values for the next layer's heads."""
-        manifest, config = self.artifact.manifest, self.artifact.manifest.config
+        heads, manifest = self._heads, self._heads.artifact.manifest
+        config = manifest.config
         weights, parts = of_segment(self._weights, step.segment, config), step.parts
         if step.states is not None and step.values is not None:
             names = [spec.name for spec in manifest.signature["attention"].inputs[len(STATES) :]]
-            heads = range(config.num_attention_heads)
+            every = range(config.num_attention_heads)
             feed = {
                 **_inputs(layer_shapes(config), layer_keys(config, step.layer), weights),
-                **self.parameters.feed(names, step.layer, heads, step.segment),
+                **heads.parameters.feed(names, step.layer, every, step.segment),
                 "rows": np.arange(step.first_row, step.first_row + len(parts)),
                 "states": step.states,
                 "values": step.values,
                 "parts": parts,
             }
-            (parts,) = self.session("decomposition").run(["decomposed"], feed)
+            (parts,) = heads.session("decomposition").run(["decomposed"], feed)
         after = step.layer + 1
         if after == config.num_hidden_layers and not config.has_final_norm:
             return DecomposedRows(parts, None)
@@ -217,7 +200,7 @@ class EncoderGraphs(HeadGraphs, Decomposition):
         feed = _inputs(shapes, value_keys(config, after), weights) | {"parts": parts}
         if APPLIES in shapes:
             feed[APPLIES] = np.full(1, norm_applies(config, after), np.float32)
-        graph = self.session("decomposition_values")
+        graph = heads.session("decomposition_values")
         if after < config.num_hidden_layers:
             return DecomposedRows(parts, graph.run(["values"], feed)[0])
         return DecomposedRows(graph.run(["entering"], feed)[0], None)
@@ -233,12 +216,138 @@ def _inputs(
     }
 
 
-def session_head(config: TaskConfig, session: Session) -> TaskHead:
-    """Return the task head of a session."""
-    return TaskHead(config, lambda rows: session.run(["scores"], {"rows": rows})[0])
+def session_parts(
+    artifact: Artifact,
+    heads: HeadGraphs,
+    sessions: Mapping[GraphName, Session],
+    calls: Calls,
+    *,
+    lone: Session | None = None,
+    aligned: int = 1,
+) -> list[object]:
+    """Return the capabilities of an artifact over the sessions of `graphs_of_parts`.
+
+    `calls`, `lone` and `aligned` are a decoder's; see `GraphDecoder`.
+    """
+    manifest, parts = artifact.manifest, list[object]([heads])
+    if not manifest.serving_only:
+        parts.append(DecompositionGraphs(heads))
+    if manifest.task:
+        session = sessions["task"]
+        head = TaskHead(manifest.task, lambda rows: session.run(["scores"], {"rows": rows})[0])
+        parts.append(head)
+    if manifest.decoder:
+        parts.append(
+            GraphDecoder(artifact, manifest.decoder, sessions, calls, lone=lone, aligned=aligned)
+        )
+    return parts
 
 
-def host_parts(artifact: Artifact, attention: Session | None = None) -> list[object]:
-    """Return the parts that the host computes; `attention` is a session of the graph of maps."""
-    graphs = HeadGraphs if artifact.manifest.serving_only else EncoderGraphs
-    return [graphs(artifact, attention=attention)]
+DECODER_GRAPHS: tuple[GraphName, ...] = (
+    "decoder",
+    *(ATTENTION_OF[kind] for kind in DECODER_KINDS),
+    "logprobs",
+)
+"""Graphs of a decoder that are loaded at the start."""
+
+
+def graphs_of_parts(manifest: Manifest) -> tuple[GraphName, ...]:
+    """Return the graphs of a task head and a decoder that a runtime loads at its start."""
+    task: tuple[GraphName, ...] = ("task",) if manifest.task else ()
+    return (*task, *(DECODER_GRAPHS if manifest.decoder else ()))
+
+
+class GraphDecoder(Decoder):
+    """Decoder graphs, on a host or a device; value products are computed on the host.
+
+    The encoder's states come from the host, and requested outputs go back to it.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        config: DecoderConfig,
+        sessions: Mapping[GraphName, Session],
+        calls: Calls,
+        *,
+        lone: Session | None = None,
+        aligned: int = 1,
+    ) -> None:
+        """Take a session of each of `DECODER_GRAPHS`.
+
+        `calls` counts the runtime's calls, whose encoder shares the cores with the decoder. `lone`
+        is a session of `decoder` with all cores, for single short batches. `aligned` is the
+        alignment of the padded grid's row length.
+        """
+        self.config = config
+        self._sessions, self._calls, self._aligned = sessions, calls, aligned
+        self._lone = lone or sessions["decoder"]
+        self.heads = {
+            kind: HeadGraphs(artifact, kind, sessions[ATTENTION_OF[kind]]) for kind in DECODER_KINDS
+        }
+        self._rows = max(1, LOGITS // config.layers.vocab_size)
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """Return `[T, H]` per state, and per layer's query states."""
+        layers = sorted({layer for _, layer in asked.states})
+        queries = sorted({layer for _, layer in asked.cross})
+        names = [decoder_state_name(layer) for layer in layers]
+        names += [cross_query_name(layer) for layer in queries]
+        if not names:
+            return [], []  # an empty list of names would request every output
+        feed = self._feed(asked)
+        with self._calls.call(asked.target) as alone:
+            session = self._lone if alone else self._sessions["decoder"]
+            outputs = [rows.astype(np.float32, copy=False) for rows in session.run(names, feed)]
+        states = dict(zip(layers, outputs[: len(layers)], strict=True))
+        cross = dict(zip(queries, outputs[len(layers) :], strict=True))
+        return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """Return log-probabilities `[n]`, computed in blocks of rows."""
+        session, step = self._sessions["logprobs"], self._rows
+        parts = [
+            session.run(
+                ["logprobs"],
+                {"rows": rows[first : first + step], "labels": labels[first : first + step]},
+            )[0]
+            for first in range(0, len(rows), step)
+        ]
+        return np.concatenate(parts)
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """Run the largest batch of targets as long as their texts, maps and log-probabilities."""
+        config = self.config.layers
+        length = min(longest, config.max_position_embeddings)
+        texts = range(max(1, batch_tokens // (2 * length)))
+        batch = pack([(np.zeros(length, np.int64), np.zeros(length, np.int64)) for _ in texts])
+        encoded = np.zeros((len(batch.input_ids), config.hidden_size), np.float32)
+        last = [(text, config.num_hidden_layers) for text in texts]
+        (states, *_), _ = self.decode(Decoding(batch, encoded, batch, last))
+        for kind in DECODER_KINDS:
+            self.heads[kind].attention(states, states, 0, range(config.num_attention_heads))
+        self.logprobs(states, batch.input_ids[:length])
+
+    def _feed(self, asked: Decoding) -> dict[str, Array]:
+        """Return the inputs of the graph; aligned grids have coarser row lengths."""
+        ones = every_head(asked.target, self.config.layers)
+        target, source = asked.target, asked.source
+        if self._aligned > 1:
+            target, source = (
+                widen(
+                    batch,
+                    len(batch.padded_index),
+                    coarser(batch.padded_index.shape[1], self._aligned),
+                )
+                for batch in (target, source)
+            )
+        return {
+            "input_ids": target.input_ids,
+            "position_ids": target.position_ids,
+            "padded_index": target.padded_index,
+            "packed_index": target.packed_index,
+            "source_padded_index": source.padded_index,
+            "encoded": asked.encoded,
+            "head_mask": ones if asked.head_mask is None else asked.head_mask,
+            "cross_head_mask": ones if asked.cross_head_mask is None else asked.cross_head_mask,
+        }

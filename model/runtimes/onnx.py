@@ -23,12 +23,18 @@ from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch
 from model.runtimes import cuda
 from model.runtimes.bound import HostMemory, Place, cuda_register
-from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
+from model.runtimes.contract import (
+    Calls,
+    Device,
+    Floats,
+    HostRuntime,
+    Resources,
+    Runtime,
+    every_head,
+)
 from model.runtimes.cuda import UNFUSED, selected_kernels
 from model.runtimes.device_vectors import DeviceVectors
-from model.runtimes.host import Calls, HostRuntime
-from model.runtimes.host_graphs import host_parts, session_head
-from model.runtimes.onnx_decoder import DECODER_GRAPHS, OnnxDecoder
+from model.runtimes.host_graphs import HeadGraphs, graphs_of_parts, session_parts
 from model.runtimes.onnx_device import BoundRuntime
 
 try:
@@ -68,12 +74,9 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
         _check_cuda_graphs(artifact.manifest)
     if chosen == "cuda" and "vectors" in artifact.manifest.signature:
         graphs += ("vectors",)
-    if artifact.manifest.task:
-        graphs += ("task",)
-    if artifact.manifest.decoder:
-        graphs += DECODER_GRAPHS
     sessions = {
-        name: _session(artifact.path(GRAPHS[name]), place, threads, memory) for name in graphs
+        name: _session(artifact.path(GRAPHS[name]), place, threads, memory)
+        for name in (*graphs, *graphs_of_parts(artifact.manifest))
     }
     if chosen == "cuda":
         _check_cudnn()
@@ -119,26 +122,23 @@ class OnnxRuntime(HostRuntime):
         """
         self.config = artifact.manifest.config
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
-        graph = artifact.path(GRAPHS["encoder"])
+        names = ("attention", *graphs_of_parts(artifact.manifest))
+        paths = {name: artifact.path(GRAPHS[name]) for name in ("encoder", *names)}
         with ThreadPoolExecutor(2) as loading:  # each loads on one core
-            encoder = loading.submit(_session, graph)
-            lone = loading.submit(_session, graph, threads=threads) if threads > 1 else encoder
-            attention = _session(artifact.path(GRAPHS["attention"]))
+            encoder = loading.submit(_session, paths["encoder"])
+            lone = encoder
+            if threads > 1:
+                lone = loading.submit(_session, paths["encoder"], threads=threads)
+            sessions = {name: _session(paths[name]) for name in names}
         self._encoder, self._lone = encoder.result(), lone.result()
         self.provider: str = self._encoder.get_providers()[0]
-        self._sessions = {self._encoder, self._lone, attention}
+        self._sessions = {self._encoder, self._lone, *sessions.values()}
+        wide = None
+        if "decoder" in sessions and threads > 1:
+            self._sessions.add(wide := _session(paths["decoder"], threads=threads))
         self._calls = Calls()
-        self.parts = host_parts(artifact, attention)
-        if task := artifact.manifest.task:
-            self._sessions.add(head := _session(artifact.path(GRAPHS["task"])))
-            self.parts.append(session_head(task, head))
-        if config := artifact.manifest.decoder:
-            sessions = {name: _session(artifact.path(GRAPHS[name])) for name in DECODER_GRAPHS}
-            lone = sessions["decoder"]
-            if threads > 1:
-                lone = _session(artifact.path(GRAPHS["decoder"]), threads=threads)
-            self._sessions |= {*sessions.values(), lone}
-            self.parts.append(OnnxDecoder(artifact, config, sessions, self._calls, lone=lone))
+        heads = HeadGraphs(artifact, attention=sessions["attention"])
+        self.parts = session_parts(artifact, heads, sessions, self._calls, lone=wide)
 
     def release_memory(self) -> None:
         """Release the free regions of each session's arena.

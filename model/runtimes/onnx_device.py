@@ -20,25 +20,30 @@ import numpy as np
 from model.artifact.manifest import Artifact
 from model.artifact.signature import ROWS, GraphName, hidden_state_name
 from model.numerics.batch import Batch, Ids, coarser, dummies, masked_texts, padded, select, widen
-from model.numerics.pooling import TextPooling, l2_normalize, modes_of
+from model.numerics.pooling import TextPooling
 from model.runtimes.bound import Bound, HostMemory, Place, Watch, Watched
-from model.runtimes.capabilities import HeadMaps, find
+from model.runtimes.capabilities import capability, find
 from model.runtimes.contract import (
     Array,
+    Calls,
     Floats,
     HiddenState,
     Runtime,
     Session,
     every_head,
-    layers_of,
 )
 from model.runtimes.device_vectors import ALIGNED, DeviceVectors
-from model.runtimes.host import Calls
-from model.runtimes.host_graphs import HeadParameters, host_parts, session_head
-from model.runtimes.onnx_decoder import DECODER_GRAPHS, OnnxDecoder
+from model.runtimes.host_graphs import (
+    GraphDecoder,
+    HeadGraphs,
+    graphs_of_parts,
+    session_parts,
+)
 
 MOST_KEPT_BYTES = 2**28
 """Maximum of hidden states that requests keep on a device; others are copied at once."""
+POOLED = ("mean", "cls", "max", "last", "weightedmean")
+"""Poolings that the device computes, unless tokens are left out; the host computes all others."""
 
 
 class Sets(NamedTuple):
@@ -54,37 +59,8 @@ class Sets(NamedTuple):
     """Number of leading features to scale to unit length, as in `TextPooling`."""
 
 
-def _is_whole(pooling: TextPooling) -> bool:
-    """Return whether the graph's vector is the final one."""
-    return isinstance(pooling.mode, str) and pooling.mode != "mean_sqrt_len_tokens"
-
-
-def single_modes(pooling: TextPooling) -> list[TextPooling]:
-    """Split a pooling into poolings of one mode each, to be normalised together later."""
-    if _is_whole(pooling):
-        return [pooling]
-    return [replace(pooling, mode=mode, unit_features=0) for mode in modes_of(pooling.mode)]
-
-
-def joined(pooling: TextPooling, parts: Sequence[Floats], ends: Ids) -> Floats:
-    """Join the vectors of a pooling's modes."""
-    if _is_whole(pooling):
-        return parts[0]
-    count = ends[pooling.text + 1] - ends[pooling.text] - pooling.first_token
-    root = {"mean_sqrt_len_tokens": np.sqrt(np.float32(count))}
-    scaled = [
-        part * root.get(mode, np.float32(1))
-        for part, mode in zip(parts, modes_of(pooling.mode), strict=True)
-    ]
-    vector = np.concatenate(scaled)
-    n = pooling.unit_features
-    if n:
-        vector[:n] = l2_normalize(vector[:n])
-    return vector
-
-
 def sets_of(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
-    """Return poolings of one mode as sets of rows; `cls` and `last` are the mean of one row."""
+    """Return poolings of `POOLED` as sets of rows; `cls` and `last` are the mean of one row."""
     texts = np.array([pooling.text for pooling in poolings])
     first = ends[texts] + np.array([pooling.first_token for pooling in poolings])
     count = ends[texts + 1] - first
@@ -146,7 +122,62 @@ class State(NamedTuple):
     """Row of each of the batch's tokens, `[T]`; tokens of one text have consecutive rows."""
 
 
-class BoundRuntime(Runtime, HeadMaps):
+class DeviceHeads(HeadGraphs):
+    """Heads of an encoder, whose maps are computed on a device."""
+
+    def __init__(
+        self, artifact: Artifact, session: Bound, upload: Callable[[Array], object]
+    ) -> None:
+        """Copy all heads' parameters to the device by `upload`."""
+        super().__init__(artifact)
+        self._session = session
+        inputs = artifact.manifest.signature["device_attention"].inputs
+        self._dtypes = {spec.name: spec.dtype for spec in inputs}
+        self._takes_grid = len(inputs[0].axes) == 3
+        self._every = [*range(artifact.manifest.config.num_attention_heads)]
+        self._uploaded = [
+            {name: upload(tensor) for name, tensor in self._feed(layer, self._every).items()}
+            for layer in range(artifact.manifest.config.num_hidden_layers)
+        ]
+
+    def attention(
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
+    ) -> Floats:
+        """Return maps `[heads, T, S]`.
+
+        Parameters of some heads, or of another segment than 0, come from the host.
+        """
+        parameters: Mapping[str, object] = self._uploaded[layer]
+        if segment or [*heads] != self._every:
+            parameters = self._feed(layer, heads, segment)
+        feed = {**self._entering(queries, keys), **parameters}
+        shape = 1, len(heads), len(queries), len(keys)
+        return self._session.fetch(feed, "attention", shape)[0]
+
+    def _feed(self, layer: int, heads: Sequence[int], segment: int = 0) -> dict[str, Array]:
+        """Return the parameters of a layer's heads, in the types of the device's graph."""
+        names = [name for name in self._dtypes if name not in ("hidden_state", *ROWS)]
+        parameters = self.parameters.feed(names, layer, heads, segment)
+        return {name: own.astype(self._dtypes[name]) for name, own in parameters.items()}
+
+    def _entering(self, queries: HiddenState, keys: HiddenState) -> dict[str, object]:
+        """Return the graph's inputs of states, which are copied if not on the device."""
+        if queries is keys and isinstance(queries, KeptState):
+            return {"hidden_state": queries.layer.values, **dict.fromkeys(ROWS, queries.rows)}
+        states = [queries] if queries is keys else [queries, keys]
+        state = np.concatenate(states).astype(self._dtypes["hidden_state"])
+        first_key = len(state) - len(keys)
+        rows = np.arange(len(queries)), np.arange(first_key, len(state))
+        values = state[None] if self._takes_grid else state
+        return {"hidden_state": values, **dict(zip(ROWS, rows, strict=True))}
+
+
+class BoundRuntime(Runtime):
     """ONNX Runtime on a device; see `Runtime`."""
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
@@ -165,39 +196,25 @@ class BoundRuntime(Runtime, HeadMaps):
         maps an array, and the kind and index of a device, to the array on it. `memory` is
         page-locked, for outputs; ordinary memory when None.
         """
-        manifest = artifact.manifest
-        self.config, self.parts = manifest.config, host_parts(artifact)
+        self._manifest, self._place = artifact.manifest, place
+        self.config = self._manifest.config
         self.provider = sessions["encoder"].get_providers()[0]
         self._watch = watch = Watch(self.provider)
-        self._memory = memory = memory or HostMemory(None)
-        self._encoder, self._attention, self._pooling = (
-            Bound(sessions[name], place, watch, memory) for name in self.GRAPHS
+        self._memory = memory or HostMemory(None)
+        self._encoder, attention, self._pooling = (
+            Bound(sessions[name], place, watch, self._memory) for name in self.GRAPHS
         )
-        self._manifest, self._place = manifest, place
         self.vectors: DeviceVectors | None = None
         if "vectors" in sessions:
             self.use_vectors(sessions["vectors"])
-        if manifest.task:
-            self.parts.append(session_head(manifest.task, Watched(sessions["task"], watch)))
-        if manifest.decoder:
-            graphs = {name: Watched(sessions[name], watch) for name in DECODER_GRAPHS}
-            decoder = OnnxDecoder(artifact, manifest.decoder, graphs, Calls(), aligned=ALIGNED)
-            self.parts.append(decoder)
-        self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
+        self._inputs = [spec.name for spec in self._manifest.signature["encoder"].inputs]
         self._takes_grid = "attention_mask" in self._inputs
-        signature = manifest.signature["device_attention"]
-        self._dtypes = dtypes = {spec.name: spec.dtype for spec in signature.inputs}
         self._kept, self._keeping = weakref.WeakSet[KeptLayer](), threading.Lock()
-        self._parameters = HeadParameters(artifact)
-        self._names = [name for name in dtypes if name not in ("hidden_state", *ROWS)]
-        every = range(self.config.num_attention_heads)
-        self._heads = [
-            {
-                name: upload(tensor.astype(dtypes[name]), place.kind, place.index)
-                for name, tensor in self._parameters.feed(self._names, layer, every).items()
-            }
-            for layer in range(self.config.num_hidden_layers)
-        ]
+        heads = DeviceHeads(
+            artifact, attention, lambda array: upload(array, place.kind, place.index)
+        )
+        graphs = {name: Watched(sessions[name], watch) for name in graphs_of_parts(self._manifest)}
+        self.parts = session_parts(artifact, heads, graphs, Calls(), aligned=ALIGNED)
 
     @property
     def alive(self) -> bool:
@@ -276,7 +293,8 @@ class BoundRuntime(Runtime, HeadMaps):
     ) -> tuple[list[HiddenState], list[Floats]]:
         """Return hidden states and vectors, both from the graph of hidden states."""
         ends, states, vectors = batch.cu_seqlens, dict[int, HiddenState](), dict[int, Floats]()
-        for layer, state in self._states(batch, layers_of(hidden, poolings), head_mask):
+        layers = {layer for _, layer in hidden} | {pooling.layer for pooling in poolings}
+        for layer, state in self._states(batch, sorted(layers), head_mask):
             if asked := [i for i, (_, of) in enumerate(hidden) if of == layer]:
                 kept = self._keep(state, [hidden[i][0] for i in asked], ends)
                 states |= zip(asked, kept, strict=True)
@@ -291,37 +309,6 @@ class BoundRuntime(Runtime, HeadMaps):
         """Return `[T, H]` per layer."""
         states = dict(self._states(batch, sorted({*layers}), head_mask))
         return [self._rows(*states[layer]) for layer in layers]
-
-    def attention(
-        self,
-        queries: HiddenState,
-        keys: HiddenState,
-        layer: int,
-        heads: Sequence[int],
-        segment: int = 0,
-    ) -> Floats:
-        """Return maps `[heads, T, S]`.
-
-        Parameters of some heads, or of another segment than 0, come from the host.
-        """
-        parameters: Mapping[str, object] = self._heads[layer]
-        if segment or [*heads] != [*range(self.config.num_attention_heads)]:
-            some = self._parameters.feed(self._names, layer, heads, segment)
-            parameters = {name: own.astype(self._dtypes[name]) for name, own in some.items()}
-        feed = {**self._entering(queries, keys), **parameters}
-        shape = 1, len(heads), len(queries), len(keys)
-        return self._attention.fetch(feed, "attention", shape)[0]
-
-    def _entering(self, queries: HiddenState, keys: HiddenState) -> dict[str, object]:
-        """Return the attention graph's inputs of states, which are copied if not on the device."""
-        if queries is keys and isinstance(queries, KeptState):
-            return {"hidden_state": queries.layer.values, **dict.fromkeys(ROWS, queries.rows)}
-        states = [queries] if queries is keys else [queries, keys]
-        state = np.concatenate(states).astype(self._dtypes["hidden_state"])
-        first_key = len(state) - len(keys)
-        rows = np.arange(len(queries)), np.arange(first_key, len(state))
-        values = state[None] if self._takes_grid else state
-        return {"hidden_state": values, **dict(zip(ROWS, rows, strict=True))}
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """Run the fullest batch of each grid length, the longest first, and its attention.
@@ -339,8 +326,8 @@ class BoundRuntime(Runtime, HeadMaps):
             if self.vectors:
                 self.vectors.warm_up([length] * len(texts))
             states = np.zeros((length, self.config.hidden_size), np.float32)
-            self.attention(states, states, 0, heads)
-        if decoder := find(self, OnnxDecoder):
+            capability(self, DeviceHeads).attention(states, states, 0, heads)
+        if decoder := find(self, GraphDecoder):
             decoder.warm_up(batch_tokens, longest)
 
     def _states(
@@ -375,22 +362,18 @@ class BoundRuntime(Runtime, HeadMaps):
         return self._vectors(values, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
 
     def _pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
-        """Return the vector of each pooling; the host joins vectors of several modes."""
-        on_device = [own for own in poolings if not _on_the_host(own)]
-        vectors: Iterator[Floats] = iter(())
-        if on_device:
-            sets = sets_of([mode for own in on_device for mode in single_modes(own)], ends)
+        """Return the vector of each pooling."""
+        vectors: dict[int, Floats] = {}
+        hosted = {i for i, own in enumerate(poolings) if own.left_out or own.mode not in POOLED}
+        if on_device := [i for i in range(len(poolings)) if i not in hosted]:
+            sets = sets_of([poolings[i] for i in on_device], ends)
             sets = sets._replace(first_row=state.rows[sets.first_row])
-            vectors = iter(self._vectors(state.values, sets))
-        pooled = []
-        for own in poolings:
-            if _on_the_host(own):
-                rows = state.rows[ends[own.text] : ends[own.text + 1]]
-                states = self._rows(state.values, rows)
-                pooled.append(self.pool(states, own.mode, own.first_token, own.left_out))
-            else:
-                pooled.append(joined(own, [next(vectors) for _ in modes_of(own.mode)], ends))
-        return pooled
+            vectors |= zip(on_device, self._vectors(state.values, sets), strict=True)
+        for i in hosted:
+            own = poolings[i]
+            rows = self._rows(state.values, state.rows[ends[own.text] : ends[own.text + 1]])
+            (vectors[i],) = self.pooled([rows], [own])
+        return [vectors[i] for i in range(len(poolings))]
 
     def _vectors(self, values: object, sets: Sets) -> Floats:
         """Return the vector of each set of rows of a hidden state on the device, `[n, H]`."""
@@ -398,8 +381,3 @@ class BoundRuntime(Runtime, HeadMaps):
         feed = {"hidden_state": values, "columns": columns, **sets._asdict()}
         shape = (len(sets.first_row), self.config.hidden_size)
         return self._pooling.fetch(feed, "vectors", shape)
-
-
-def _on_the_host(pooling: TextPooling) -> bool:
-    """Return whether the graph lacks a pooling: one that skips tokens, or by attention."""
-    return bool(pooling.left_out) or pooling.mode == "attention"

@@ -17,12 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.manifest import GRAPHS, Artifact
-from model.artifact.signature import hidden_state_name
+from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch, coarser, widen
-from model.runtimes.contract import Array, Floats, Resources, every_head
-from model.runtimes.host import Calls, HostRuntime
-from model.runtimes.host_graphs import host_parts, session_head
+from model.runtimes.contract import (
+    Array,
+    Calls,
+    Floats,
+    HostRuntime,
+    Resources,
+    Session,
+    every_head,
+)
+from model.runtimes.host_graphs import HeadGraphs, graphs_of_parts, session_parts
 
 try:
     import openvino
@@ -115,16 +122,17 @@ class OpenVinoRuntime(HostRuntime):
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         # maps that int8 keeps in floating point run in bfloat16 as well
         floats = "bf16" if computes_bfloat16() else "f32"
-        encoder, attention = (artifact.path(GRAPHS[n]) for n in ("encoder", "attention"))
+        encoder = artifact.path(GRAPHS["encoder"])
         self._encoder = self._lone = self._compile(encoder, floats, threads, streams=threads)
         if threads > 1:
             self._lone = self._compile(encoder, floats, threads, streams=1)
-        maps = self._compile(attention, "f32", threads, streams=threads)
-        self.parts = host_parts(artifact, maps)
-        if manifest.task:
-            task = self._compile(artifact.path(GRAPHS["task"]), "f32", threads, streams=threads)
-            self.parts.append(session_head(manifest.task, task))
+        sessions: dict[GraphName, Session] = {
+            name: self._compile(artifact.path(GRAPHS[name]), "f32", threads, streams=threads)
+            for name in ("attention", *graphs_of_parts(manifest))
+        }
         self._calls = Calls()
+        heads = HeadGraphs(artifact, attention=sessions["attention"])
+        self.parts = session_parts(artifact, heads, sessions, self._calls)
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None

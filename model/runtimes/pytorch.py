@@ -12,6 +12,7 @@ from torch import Tensor
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
+from model.artifact.signature import HeadGraph
 from model.attention import weights
 from model.attention.positions import distances
 from model.attention.weights import (
@@ -29,10 +30,8 @@ from model.low_rank import LowRank
 from model.numerics.batch import Batch, Ids
 from model.packing import PackedBatch
 from model.runtimes import capabilities
-from model.runtimes.capabilities import Decomposition, Heads, TaskHead, lacking_weights
-from model.runtimes.contract import LOGITS, Decoding, Floats, HeadScores, HiddenState, Resources
-from model.runtimes.host import HostRuntime, cut
-from model.runtimes.host_graphs import in_parts
+from model.runtimes.capabilities import Decomposition, TaskHead, lacking_weights
+from model.runtimes.contract import LOGITS, Decoding, Floats, Heads, HostRuntime, Resources, cut
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
 
@@ -85,51 +84,30 @@ class TorchHeads(Heads):
         """Return the heads for texts of a segment."""
         return self
 
-    def attention(
+    def run(
         self,
-        queries: HiddenState,
-        keys: HiddenState,
+        graph: HeadGraph,
+        states: Sequence[Floats],
         layer: int,
         heads: Sequence[int],
-        segment: int = 0,
-    ) -> Floats:
-        """Return maps `[heads, T, S]`."""
-        states = (torch.from_numpy(np.asarray(array))[None] for array in (queries, keys))
+        segment: int,
+    ) -> list[Floats]:
+        """Return what a graph computes, by the functions that it is exported from."""
+        own, inputs = self.of_segment(segment), [torch.from_numpy(array) for array in states]
         with torch.inference_mode():
-            maps: Floats = attention_weights(self._chosen(layer, heads, segment), *states)[
-                0
-            ].numpy()
-        return maps
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> Floats:
-        """Return value products `[S, heads, heads]`."""
-        own = self.of_segment(segment)
-
-        def of_block(rows: Floats) -> Floats:
-            products: Floats = value_products(chosen, own._rule, torch.from_numpy(rows)).numpy()
-            return products
-
-        with torch.inference_mode():
-            chosen = some_heads(own._values(layer), heads, self._count)
-            return in_parts(states, len(heads), of_block)
-
-    def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
-    ) -> HeadScores:
-        """Return queries, keys and scores."""
-        with torch.inference_mode():
-            chosen = self._chosen(layer, heads, segment)
-            queries, keys = chosen.projected(*[torch.from_numpy(states)[None]] * 2)
-            distance = distances(len(states), len(states), queries.device)
-            scores = chosen.scores(queries, keys, distance)
-        return HeadScores(*(tensor[0].numpy() for tensor in (queries, keys, scores)))
-
-    def _chosen(self, layer: int, heads: Sequence[int], segment: int) -> weights.Heads:
-        own = self.of_segment(segment)
-        parameters = some_heads(own._maps[layer], heads, self._count)
-        return weights.Heads.from_parameters(parameters, own._rule)
+            parameters = own._values(layer) if graph == "value_norms" else own._maps[layer]
+            parameters = some_heads(parameters, heads, self._count)
+            if graph == "value_norms":
+                return [value_products(parameters, own._rule, *inputs).numpy()]
+            chosen = weights.Heads.from_parameters(parameters, own._rule)
+            if graph == "attention":
+                return [attention_weights(chosen, *inputs).numpy()]
+            (of_text,) = inputs
+            projected = chosen.projected(of_text[None], of_text[None])
+            scores = chosen.scores(
+                *projected, distances(len(of_text), len(of_text), of_text.device)
+            )
+        return [tensor[0].numpy() for tensor in (*projected, scores)]
 
 
 class TorchDecoder(capabilities.Decoder):

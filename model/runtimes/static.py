@@ -8,8 +8,7 @@ from model.artifact.manifest import TABLE, Artifact
 from model.artifact.mapped import mapped_tensors
 from model.errors import ModelError
 from model.numerics.batch import Batch
-from model.runtimes.contract import Floats, Resources
-from model.runtimes.host import HostRuntime
+from model.runtimes.contract import Floats, HostRuntime, Resources
 
 ROWS = "embeddings"
 """Name of the table `[V, H]` in its file."""

@@ -113,7 +113,7 @@ class Output:
     hidden: list[Floats] = field(default_factory=list)  # [S, H] each
     pooled: Floats | None = None  # [H] per mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
-    value_products: Floats | None = None  # [S, heads, heads], see `HeadOutputs`
+    value_products: Floats | None = None  # [S, heads, heads], see `Heads`
     head_scores: HeadScores | None = None
     scores: Floats | None = None  # scores of a task head
     target: TargetOutput | None = None

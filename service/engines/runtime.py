@@ -10,24 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
 from model.errors import DeviceLostError
 from model.numerics.batch import pack
 from model.numerics.comparison import shift_right
 from model.numerics.pooling import TextPooling
 from model.numerics.task_head import rows_of, text_scores
-from model.runtimes.capabilities import (
-    Decoder,
-    Decomposition,
-    HeadMaps,
-    HeadOutputs,
-    HeadScoring,
-    TaskHead,
-    capability,
-    find,
-)
-from model.runtimes.contract import Decoding, Runtime
+from model.runtimes.capabilities import Decoder, Decomposition, TaskHead, capability, find
+from model.runtimes.contract import Decoding, Heads, Runtime
 from service.engines.contract import (
     Ablated,
     DecomposeTask,
@@ -220,26 +210,13 @@ class RuntimeEngine(Engine):
         runtime = self._runtime
         if isinstance(task, DecomposeTask):
             return Output(decomposed=capability(runtime, Decomposition).decompose(task.step))
-        if task.kind != "encoder":
-            return self._of_decoder(task, task.kind)
-        heads = task.layer, task.heads, task.segment
+        if task.kind == "encoder":
+            of: Heads = capability(runtime, Heads)
+        else:
+            of = capability(runtime, Decoder).heads[task.kind]
+        heads, keys = (task.layer, task.heads, task.segment), task.keys
         return Output(
-            maps=capability(runtime, HeadMaps).attention(task.queries, task.keys, *heads),
-            value_products=capability(runtime, HeadOutputs).value_products(
-                np.asarray(task.keys), *heads
-            )
-            if task.values
-            else None,
-            head_scores=capability(runtime, HeadScoring).head_scores(np.asarray(task.keys), *heads)
-            if task.scores
-            else None,
+            maps=of.attention(task.queries, keys, *heads),
+            value_products=of.value_products(np.asarray(keys), *heads) if task.values else None,
+            head_scores=of.head_scores(np.asarray(keys), *heads) if task.scores else None,
         )
-
-    def _of_decoder(self, task: MapsTask, kind: MapKind) -> Output:
-        decoder, heads = capability(self._runtime, Decoder), (task.layer, task.heads)
-        queries, keys = np.asarray(task.queries), np.asarray(task.keys)
-        maps = decoder.attention_of(kind, queries, keys, *heads)
-        if not task.values:
-            return Output(maps=maps)
-        products = decoder.value_products_of(kind, keys, *heads)
-        return Output(maps=maps, value_products=products)

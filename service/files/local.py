@@ -19,7 +19,8 @@ import numpy as np
 from model.artifact.manifest import TOKENIZER, Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.late_interaction import ROLES
-from model.runtimes.capabilities import HeadMaps, lacking
+from model.runtimes.capabilities import lacking
+from model.runtimes.contract import Heads
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.errors import InputTooLong, NoTaskHead, NotExported, Unprocessable
 from service.files.options import (
@@ -418,5 +419,5 @@ def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
         except Unprocessable as error:
             raise UsageError(f"{error}; or pass --no-late") from None
     of_heads = encoding.kind in ("stats", "importance")
-    if of_heads and (message := lacking(manifest, HeadMaps)):
+    if of_heads and (message := lacking(manifest, Heads)):
         raise NotExported(message)

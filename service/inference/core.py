@@ -18,7 +18,8 @@ from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.quantization import FLOAT32
-from model.runtimes.capabilities import HeadMaps, lacking
+from model.runtimes.capabilities import lacking
+from model.runtimes.contract import Heads
 from service.errors import NotExported, NotVerified, Unprocessable
 from service.inference.attention.maps import AttentionSelection, Convert
 from service.inference.attention.stream import AttentionStream
@@ -112,7 +113,7 @@ class Inference:
 
         """
         if lane == "attention":
-            self.require(HeadMaps)
+            self.require(Heads)
         began = time.monotonic()
         scheduler = await self.engines.get(engine)
         demand = self.reader.demand(inputs, options, caller, beside)
@@ -256,7 +257,7 @@ class Inference:
 
     def require_heads(self) -> None:
         """Raise if the model has no attention heads, or they failed its verification."""
-        self.require(HeadMaps)
+        self.require(Heads)
         self.require_use("heads")
 
     def attention(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from model.runtimes import cuda
-from model.runtimes.capabilities import HeadMaps, declared
-from model.runtimes.contract import Resources
+from model.runtimes.capabilities import declared
+from model.runtimes.contract import Heads, Resources
 from model.runtimes.registry import check_device
 from service.artifacts.opening import precision_note
 from service.artifacts.repository import Source
@@ -262,7 +262,7 @@ def _warm_up(
     texts = texts_of(config)
     engine.measured = measured_batches(engine, texts, batch_tokens, longest)
     engine.cost = measured_cost(engine, texts, engine.measured, longest)
-    if HeadMaps in declared(artifact.manifest):
+    if Heads in declared(artifact.manifest):
         engine.measured_maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
 
 

@@ -42,7 +42,7 @@ POINTS: list[tuple[Any, str]] = [
     (onnxruntime.InferenceSession, "run"),
 ]
 SHARED = [
-    "model/runtimes/host.py",
+    "model/runtimes/contract.py",
     "model/runtimes/onnx.py",
     "service/api/wire/route.py",
     "service/engines/runtime.py",

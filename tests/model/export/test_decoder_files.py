@@ -26,8 +26,7 @@ from model.export.shared_tensors import places_of
 from model.export.tensors import labels_for
 from model.export.verify import report, signature_mismatches, verify
 from model.numerics.batch import pack
-from model.runtimes.host_graphs import HeadParameters
-from model.runtimes.onnx_decoder import DECODER_GRAPHS
+from model.runtimes.host_graphs import DECODER_GRAPHS, HeadParameters
 from model.runtimes.pytorch import Modules, load_modules
 
 

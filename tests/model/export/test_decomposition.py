@@ -16,7 +16,7 @@ from model.checkpoint import load_checkpoint
 from model.decomposition.layers import decomposed
 from model.export.graphs import export_weightless, head_parameters, signatures
 from model.export.to_onnx import save_graph
-from model.runtimes.host_graphs import EncoderGraphs
+from model.runtimes.host_graphs import DecompositionGraphs, HeadGraphs
 from tests.model.decomposition.test_encoder import IDS, MODELS
 from tests.model.families.parity import saved
 from tests.model.runtimes.test_onnx import by_steps
@@ -40,12 +40,11 @@ def test_graphs_equal_pytorch(name: str, tmp_path: Path) -> None:
     manifest = SimpleNamespace(
         config=encoder.config,
         signature=signatures(encoder.config, "float32"),
-        serving_only=False,
     )
     artifact: Any = SimpleNamespace(
         manifest=manifest, folder=tmp_path, path=lambda name: tmp_path / name
     )
-    graphs = EncoderGraphs(artifact)
+    graphs = DecompositionGraphs(HeadGraphs(artifact))
     found = by_steps(graphs, encoder.config.num_hidden_layers, states[0][0].numpy(), rows=8)
     scale = states[-1].abs().max().item()
     np.testing.assert_allclose(found, expected.numpy(), atol=2e-5 * scale)

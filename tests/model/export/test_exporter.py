@@ -23,7 +23,8 @@ from model.config.precision import Precision
 from model.errors import CheckpointError, ConfigError
 from model.export.exporter import check_precision, export
 from model.numerics.pooling import TextPooling
-from model.runtimes.capabilities import HeadMaps, capability
+from model.runtimes.capabilities import capability
+from model.runtimes.contract import Heads
 from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import load_runtime
 from tests.model.checkpoints import edit_json
@@ -190,7 +191,7 @@ def test_vectors_and_maps_of_the_graphs_are_transformers(
     poolings = [TextPooling(i, 2, "cls") for i in range(3)]
     states, vectors = runtime.encode(batch, [(2, 1)], poolings)
     np.testing.assert_allclose(vectors, found.pooler_output, atol=1e-5)
-    maps = capability(runtime, HeadMaps).attention(states[0], states[0], 1, [2, 0])
+    maps = capability(runtime, Heads).attention(states[0], states[0], 1, [2, 0])
     np.testing.assert_allclose(maps, found.attentions[1][2, [2, 0]], atol=1e-5)
     runtime.release_memory()
     runtime.warm_up(16, 9)

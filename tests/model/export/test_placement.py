@@ -39,7 +39,8 @@ from model.images.processing import patch_rows
 from model.numerics.batch import pack
 from model.numerics.comparison import Tolerance
 from model.numerics.pooling import TextPooling
-from model.runtimes.capabilities import Decoder, HeadMaps, HeadOutputs, capability
+from model.runtimes.capabilities import Decoder, capability
+from model.runtimes.contract import Heads
 from model.runtimes.registry import load_runtime
 from model.tokenization.vocabulary import model_ids, read_tokenizer
 from tests.model.checkpoints import edit_weights
@@ -136,12 +137,10 @@ def test_it_serves_the_same(
     for one, other in zip(whole_states, states, strict=True):
         np.testing.assert_array_equal(one, other)
     maps, own = (
-        capability(each, HeadMaps).attention(states[1], states[1], 1, [0, 1]) for each in both
+        capability(each, Heads).attention(states[1], states[1], 1, [0, 1]) for each in both
     )
     np.testing.assert_array_equal(maps, own)
-    products, own = (
-        capability(each, HeadOutputs).value_products(states[1], 1, [1]) for each in both
-    )
+    products, own = (capability(each, Heads).value_products(states[1], 1, [1]) for each in both)
     np.testing.assert_array_equal(products, own)
     record = copy.manifest.files[WEIGHTS]
     assert record.serving_bytes == sum(each.nbytes for each in tensors_of(copy))
@@ -158,7 +157,7 @@ def test_a_decoder_answers_too(bart_artifact: Artifact, tmp_path: Path) -> None:
     queries = np.random.default_rng(0).standard_normal((5, 24), np.float32)
     both = [capability(load_runtime(each), Decoder) for each in (bart_artifact, copy)]
     for kind in DECODER_KINDS:
-        one, other = (each.attention_of(kind, queries, queries, 1, [0, 2]) for each in both)
+        one, other = (each.heads[kind].attention(queries, queries, 1, [0, 2]) for each in both)
         np.testing.assert_array_equal(one, other)
     rows, labels = np.ones((2, 24), np.float32), np.array([3, 7])
     one, other = (each.logprobs(rows, labels) for each in both)

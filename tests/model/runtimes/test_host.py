@@ -15,9 +15,8 @@ from model.artifact.manifest import Artifact
 from model.families.registry import parse_config
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
-from model.runtimes.capabilities import Decoder, HeadOutputs, HeadScoring, capability
-from model.runtimes.contract import Floats, Runtime
-from model.runtimes.host import LONE_TOKENS, Calls, HostRuntime
+from model.runtimes.capabilities import Decoder, capability
+from model.runtimes.contract import LONE_TOKENS, Calls, Floats, Heads, HostRuntime, Runtime
 from model.runtimes.host_graphs import HeadParameters
 from model.runtimes.registry import load_runtime
 from tests.model.checkpoints import TINY
@@ -144,7 +143,7 @@ def test_scores_of_the_heads_asked_for(runtime: Runtime, tiny_artifact: Artifact
         queries, keys = (projected(tiny_artifact, role, layer) for role in ("query", "key"))
         scores = queries @ keys.transpose(0, 2, 1) / P**0.5
         for heads in ([0, 1, 2], [2, 0], [1]):
-            found = capability(runtime, HeadScoring).head_scores(ROWS, layer, heads)
+            found = capability(runtime, Heads).head_scores(ROWS, layer, heads)
             for name, wanted in (("queries", queries), ("keys", keys), ("scores", scores)):
                 np.testing.assert_allclose(getattr(found, name), wanted[heads], atol=1e-5)
 
@@ -164,13 +163,13 @@ def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
 def test_products_are_of_the_heads_asked_for(
     runtime: Runtime, heads: list[int], tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outputs = capability(runtime, HeadOutputs)
+    outputs = capability(runtime, Heads)
     for layer in (0, 1):
         wanted = expected(tiny_artifact, layer, heads)
         whole = outputs.value_products(ROWS, layer, heads)
         np.testing.assert_allclose(whole, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         for floats in (1, 2 * len(heads) * H, 8 * len(heads) * H):
-            monkeypatch.setattr("model.runtimes.host_graphs.FLOATS", floats)
+            monkeypatch.setattr("model.runtimes.contract.FLOATS", floats)
             parts = outputs.value_products(ROWS, layer, heads)
             np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
         monkeypatch.undo()
@@ -197,7 +196,7 @@ def test_products_of_a_decoders_heads(
         for heads in ([0, 1, 2], [2, 0]):
             added = np.einsum("snp,hnp->snh", values, output)[:, heads]
             wanted = np.einsum("sgh,sfh->sgf", added, added)
-            found = decoder.value_products_of(kind, states, layer, heads)
+            found = decoder.heads[kind].value_products(states, layer, heads)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 

@@ -16,10 +16,9 @@ from model.artifact.manifest import Artifact, load_artifact, record_file, write_
 from model.decomposition.layers import decomposed
 from model.errors import ArtifactError, ModelError
 from model.numerics.batch import Batch, pack
-from model.runtimes.capabilities import Decomposition, HeadMaps, capability
-from model.runtimes.contract import Floats, Runtime
-from model.runtimes.host import LONE_TOKENS
-from model.runtimes.host_graphs import EncoderGraphs
+from model.runtimes.capabilities import Decomposition, capability
+from model.runtimes.contract import LONE_TOKENS, Floats, Heads, Runtime
+from model.runtimes.host_graphs import DecompositionGraphs, HeadGraphs
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import host_session, load_runtime
@@ -130,7 +129,7 @@ def test_memory_of_waiting_outputs_goes_back_to_the_system(onnx: OnnxRuntime) ->
     states = np.random.default_rng(0).standard_normal((1024, 12), np.float32)
     batch, _ = batch_of(LENGTHS), release_memory()  # of earlier tests, which would go meanwhile
     before, hidden = memory_bytes("self", "VmRSS"), onnx.hidden_states(batch, range(3))
-    maps = [capability(onnx, HeadMaps).attention(states, states, 0, range(2)) for _ in range(32)]
+    maps = [capability(onnx, Heads).attention(states, states, 0, range(2)) for _ in range(32)]
     copy = maps[0].copy()
     held = memory_bytes("self", "VmRSS") - before
     del maps[1:]
@@ -213,12 +212,14 @@ def test_nothing_is_loaded_before_its_first_call(
         return host_session(graph)
 
     monkeypatch.setattr("model.runtimes.host_graphs.host_session", session)
-    graphs = EncoderGraphs(tiny_artifact)
+    graphs = HeadGraphs(tiny_artifact)
     assert opened == []
     for layer in (0, 1):
         graphs.value_products(states, layer, [0])
         graphs.head_scores(states, layer, [0])
-        graphs.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
+        DecompositionGraphs(graphs).decompose(
+            DecompositionStep(np.ones((1, 2, 12), np.float32), -1)
+        )
     assert opened == ["value_norms.onnx", "head_scores.onnx", "decomposition_values.onnx"]
 
 

@@ -16,10 +16,10 @@ from model.export.tensors import runtime_targets, shifted
 from model.numerics.batch import pack
 from model.numerics.comparison import TargetTensors
 from model.runtimes.bound import Place
-from model.runtimes.capabilities import Decoder, HeadMaps, capability
-from model.runtimes.contract import Decoding, Runtime
+from model.runtimes.capabilities import Decoder, capability
+from model.runtimes.contract import Decoding, Heads, Runtime
+from model.runtimes.host_graphs import DECODER_GRAPHS, GraphDecoder
 from model.runtimes.onnx import OnnxRuntime
-from model.runtimes.onnx_decoder import DECODER_GRAPHS, OnnxDecoder
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime
 from tests.model.encoder_decoders import PAIRS, assert_equal, pairs, transformers_says
@@ -75,9 +75,7 @@ def test_every_tensor_is_transformers(translator: tuple[Path, Artifact], name: s
             atol = 1e-4 * max(1, np.abs(theirs).max())
             np.testing.assert_allclose(found, theirs, atol=atol, rtol=0)
         for layer, theirs in enumerate(expected.encoder_maps):
-            found = capability(runtime, HeadMaps).attention(
-                states[layer], states[layer], layer, heads
-            )
+            found = capability(runtime, Heads).attention(states[layer], states[layer], layer, heads)
             np.testing.assert_allclose(found, theirs, atol=1e-5, rtol=0)
         assert_equal(target, expected)
 
@@ -139,13 +137,13 @@ def test_a_warm_up_computes_the_fullest_batch_of_targets(
     bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime, seen = on_device(bart_artifact), []
-    decode = OnnxDecoder.decode
+    decode = GraphDecoder.decode
 
-    def follow(self: OnnxDecoder, asked: Decoding) -> Any:
+    def follow(self: GraphDecoder, asked: Decoding) -> Any:
         seen.append((asked.source.padded_index.shape, asked.target.padded_index.shape))
         return decode(self, asked)
 
-    monkeypatch.setattr(OnnxDecoder, "decode", follow)
+    monkeypatch.setattr(GraphDecoder, "decode", follow)
     runtime.warm_up(100, 12)
     runtime.warm_up(10, 48)
     assert seen == [((4, 12), (4, 12)), ((1, 48), (1, 48))]
@@ -162,7 +160,7 @@ def test_rows_are_scored_some_at_a_time(
     rows = np.random.default_rng(0).standard_normal((11, 24), np.float32)
     labels = np.arange(11) * 5
     whole = decoder_of(OnnxRuntime(bart_artifact)).logprobs(rows, labels)
-    for module in ("onnx_decoder", "pytorch"):
+    for module in ("host_graphs", "pytorch"):
         monkeypatch.setattr(f"model.runtimes.{module}.LOGITS", 4 * 60)
     for make in RUNTIMES.values():
         np.testing.assert_allclose(

@@ -37,8 +37,8 @@ from model.numerics.pooling import (
 from model.packing import PackedBatch
 from model.runtimes import onnx_device
 from model.runtimes.bound import Place
-from model.runtimes.capabilities import HeadMaps, capability
-from model.runtimes.contract import Resources
+from model.runtimes.capabilities import capability
+from model.runtimes.contract import Heads, Resources, Runtime
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime, session_of
@@ -123,6 +123,10 @@ class Device:
         )
 
 
+def attention(runtime: Runtime, *asked: Any) -> np.ndarray:
+    return capability(runtime, Heads).attention(*asked)
+
+
 @pytest.fixture(scope="module", params=["fp32", pytest.param("fp16", marks=pytest.mark.slow)])
 def artifact(request: pytest.FixtureRequest) -> Artifact:
     names = {"fp32": "tiny_artifact", "fp16": "tiny_fp16"}
@@ -155,9 +159,9 @@ def test_every_tensor_is_within_tolerance_of_transformers(
             assert ours.dtype == np.float32
             assert difference(theirs, ours, tolerances["hidden"]).passed
         for layer, theirs in enumerate(maps):
-            every = runtime.attention(own[layer], own[layer], layer, range(3))
+            every = attention(runtime, own[layer], own[layer], layer, range(3))
             for heads, state in itertools.product(([0, 1, 2], [2], [2, 0]), (own, copies)):
-                ours = runtime.attention(state[layer], state[layer], layer, heads)
+                ours = attention(runtime, state[layer], state[layer], layer, heads)
                 assert ours.dtype == np.float32
                 assert difference(theirs[heads], ours, tolerances["attention"]).passed
                 np.testing.assert_allclose(ours.sum(axis=-1), 1, atol=1e-5)
@@ -168,10 +172,8 @@ def test_queries_and_keys_may_be_different_states(tiny_artifact: Artifact) -> No
     device, batch = Device(tiny_artifact).runtime, batch_of([5, 9])
     states, _ = device.encode(batch, [(0, 1), (1, 1)], [])
     for queries, keys in itertools.permutations(states):
-        ours = device.attention(queries, keys, 1, [2, 1])
-        theirs = capability(OnnxRuntime(tiny_artifact), HeadMaps).attention(
-            queries, keys, 1, [2, 1]
-        )
+        ours = attention(device, queries, keys, 1, [2, 1])
+        theirs = attention(OnnxRuntime(tiny_artifact), queries, keys, 1, [2, 1])
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -267,7 +269,7 @@ def test_every_heads_parameters_are_brought_to_the_device_once(
     assert device.uploaded == of_layer * 2
     state = np.zeros((5, 12), np.float32)
     for layer, heads in ((0, [0, 1, 2]), (1, [2]), (1, [1, 0])):
-        device.runtime.attention(state, state, layer, heads)
+        attention(device.runtime, state, state, layer, heads)
     assert len(device.uploaded) == 8
     tokens = (5, 12) if artifact.manifest.precision == "fp32" else (1, 5, 12)
     states = {"hidden_state": tokens, "query_rows": (5,), "key_rows": (5,)}
@@ -340,7 +342,7 @@ def test_states_stay_on_the_device_for_maps(device: Device) -> None:
     hidden = [(3, 0), (1, 0), (3, 1)]
     states, _ = device.runtime.encode(batch, hidden, [])
     for state, (_, layer) in zip(states, hidden, strict=True):
-        device.runtime.attention(state, state, layer, range(3))
+        attention(device.runtime, state, state, layer, range(3))
     assert not device.bindings("device_pooling")
     assert device.copied == 3
     (encoder,) = device.bindings("encoder")
@@ -407,7 +409,7 @@ def ask(runtime: BoundRuntime, name: str) -> None:
     """Return a call that runs the graph with this name."""
     if name == "device_attention":
         states = np.zeros((2, 12), np.float32)
-        runtime.attention(states, states, 0, [0])
+        attention(runtime, states, states, 0, [0])
     else:
         runtime.encode(batch_of([3]), [], [TextPooling(0, 2, "mean")])
 
@@ -457,7 +459,7 @@ def test_cuda_is_within_tolerance_of_the_cpu(artifact: Artifact) -> None:
         assert difference(theirs, ours, tolerances["hidden"]).passed
     for rows in rows_of(batch):
         maps = [
-            capability(one, HeadMaps).attention(expected[1][rows], expected[1][rows], 1, [2, 0])
+            attention(one, expected[1][rows], expected[1][rows], 1, [2, 0])
             for one in (on_cpu, on_gpu)
         ]
         assert difference(*maps, tolerances["attention"]).passed

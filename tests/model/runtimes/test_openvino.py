@@ -17,8 +17,8 @@ from model.artifact.manifest import Artifact, load_artifact, record_file, write_
 from model.errors import ModelError
 from model.numerics.batch import Batch, coarser, pack
 from model.runtimes import openvino as runtime_openvino
-from model.runtimes.capabilities import HeadMaps, capability
-from model.runtimes.contract import Resources
+from model.runtimes.capabilities import capability
+from model.runtimes.contract import Heads, Resources
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.openvino import OpenVinoRuntime, rounded
 from model.runtimes.registry import load_runtime
@@ -50,10 +50,10 @@ def exact(tiny_artifact: Artifact) -> OnnxRuntime:
 def test_an_answer_outlives_the_next_call(runtime: OpenVinoRuntime) -> None:
     one, other = batch_of([9, 4], seed=1), batch_of([9, 4], seed=2)
     (state,) = runtime.hidden_states(one, [2])
-    weights = capability(runtime, HeadMaps).attention(state[:9], state[:9], 1, [0])
+    weights = capability(runtime, Heads).attention(state[:9], state[:9], 1, [0])
     kept = state.copy(), weights.copy()
     (again,) = runtime.hidden_states(other, [2])
-    capability(runtime, HeadMaps).attention(again[:9], again[:9], 1, [0])
+    capability(runtime, Heads).attention(again[:9], again[:9], 1, [0])
     assert np.array_equal(state, kept[0])
     assert np.array_equal(weights, kept[1])
 

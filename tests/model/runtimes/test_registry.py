@@ -33,10 +33,6 @@ from model.runtimes import capabilities
 from model.runtimes.capabilities import (
     Decoder,
     Decomposition,
-    HeadMaps,
-    HeadOutputs,
-    Heads,
-    HeadScoring,
     TaskHead,
     capability,
     declared,
@@ -44,8 +40,8 @@ from model.runtimes.capabilities import (
     lacking,
     lacking_weights,
 )
-from model.runtimes.contract import Floats, Runtime, every_head, layers_of
-from model.runtimes.onnx_device import BoundRuntime, joined, sets_of, single_modes
+from model.runtimes.contract import Floats, Heads, Runtime, every_head
+from model.runtimes.onnx_device import BoundRuntime, sets_of
 from model.runtimes.pytorch import PyTorchRuntime, with_merged_layers
 from model.runtimes.registry import RUNTIMES, load_runtime
 from tests.model.checkpoints import TINY
@@ -103,7 +99,7 @@ def test_maps_of_queries_over_other_keys_equal_torchs(
     rng = np.random.default_rng(t)
     queries, keys = (rng.standard_normal((n, H), np.float32) for n in (t, s))
     expected = maps_of_torch(tiny_checkpoint, 1, queries, keys)
-    found = capability(runtime, HeadMaps).attention(queries, keys, 1, heads)
+    found = capability(runtime, Heads).attention(queries, keys, 1, heads)
     assert found.shape == (len(heads), t, s)
     atol = 0.02 if isinstance(runtime, BoundRuntime) else 1e-5  # half precision
     np.testing.assert_allclose(found, expected[heads], atol=atol)
@@ -128,7 +124,7 @@ def test_every_tensor_is_within_tolerance_of_transformers(
         assert difference(*units, tolerances["pooled"]).passed
         for layer, entering in ((0, states[1][rows]), (1, states[2][rows])):
             for heads in ([0, 1, 2], [2], [2, 0]):
-                found = capability(runtime, HeadMaps).attention(entering, entering, layer, heads)
+                found = capability(runtime, Heads).attention(entering, entering, layer, heads)
                 assert difference(maps[layer][heads], found, tolerances["attention"]).passed
                 np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
     for own, (text, layer) in zip(kept, ((1, 2), (0, 0)), strict=True):
@@ -137,7 +133,7 @@ def test_every_tensor_is_within_tolerance_of_transformers(
 
 def test_threads_get_their_own_answers(runtime: Runtime) -> None:
     batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(8)]
-    maps = capability(runtime, HeadMaps)
+    maps = capability(runtime, Heads)
 
     def answer(i: int) -> list[Floats]:
         (state,) = runtime.hidden_states(batches[i], [2])
@@ -150,8 +146,8 @@ def test_threads_get_their_own_answers(runtime: Runtime) -> None:
                 assert np.array_equal(one, other)
 
 
-EVERY = (HeadMaps, HeadOutputs, HeadScoring, Decomposition, Decoder, TaskHead)
-OF_ENCODERS = {HeadMaps, HeadOutputs, HeadScoring, Decomposition}
+EVERY = (Heads, Heads, Decomposition, Decoder, TaskHead)
+OF_ENCODERS = {Heads, Heads, Decomposition}
 STATIC = (
     "this model is a static embedding, a table without layers and heads, which gives one vector a "
     "token alone, not "
@@ -175,7 +171,7 @@ def test_every_capability_is_listed() -> None:
         for value in vars(capabilities).values()
         if isinstance(value, type) and value.__module__ == capabilities.__name__
     }
-    assert protocols == {*EVERY, Heads}
+    assert protocols == {*EVERY} - {Heads}
 
 
 @pytest.mark.parametrize("name", ["onnx", "pytorch"])
@@ -224,9 +220,7 @@ def test_a_static_embedding_has_none(tmp_path: Path) -> None:
     assert_kept(artifact, set())
     manifest = artifact.manifest
     for kind, noun in (
-        (HeadMaps, "attention weights"),
-        (HeadOutputs, "what a head adds"),
-        (HeadScoring, "what a head compares"),
+        (Heads, "attention weights"),
         (Decomposition, "shares of input tokens"),
     ):
         assert lacking(manifest, kind) == f"{STATIC}{noun}: serve a transformer encoder"
@@ -256,13 +250,6 @@ def test_no_head_is_ablated_unless_asked_for() -> None:
     np.testing.assert_array_equal(mask, np.ones((3, 2, 3), np.float32), strict=True)
 
 
-def test_each_layer_is_needed_once_and_in_order() -> None:
-    poolings = [TextPooling(0, 4, "mean"), TextPooling(1, 0, "cls"), TextPooling(0, 4, "max")]
-    assert layers_of([(0, 5), (1, 2), (2, 5)], poolings) == [0, 2, 4, 5]
-    assert layers_of([(0, 3)], []) == [3]
-    assert layers_of([], poolings[:1]) == [4]
-
-
 ENDS = np.array([0, 4, 9])
 
 
@@ -282,15 +269,6 @@ def test_each_mode_is_a_set_of_rows_of_its_text() -> None:
     assert sets.unit_features.tolist() == [0, 0, 8, 0, 0]
 
 
-def test_several_modes_are_one_vector() -> None:
-    pooling = TextPooling(1, 0, ("mean_sqrt_len_tokens", "cls"), 1, 3)
-    assert [each.mode for each in single_modes(pooling)] == ["mean_sqrt_len_tokens", "cls"]
-    mean, first = np.array([1.0, 2.0], np.float32), np.array([0.0, 5.0], np.float32)
-    expected = np.array([2, 4, 0]) / np.sqrt(20)
-    found = joined(pooling, [mean, first], ENDS)
-    np.testing.assert_allclose(found, [*expected, 5], rtol=1e-6)
-
-
 def test_without_weights_it_is_one_line(tiny_artifact: Artifact, tmp_path: Path) -> None:
     artifact = serving_copy(tiny_artifact, tmp_path / "serving")
     with pytest.raises(ArtifactError, match=r"--serving-only, without .* PyTorch") as caught:
@@ -308,7 +286,7 @@ def test_what_no_request_changes_is_computed_at_the_start(
     runtime, states = load_runtime(tiny_artifact, name="pytorch"), np.ones((2, 12), np.float32)
     monkeypatch.delattr(Encoder, "head_parameters")
     monkeypatch.delattr("model.attention.self_attention.bucket_table")
-    found = capability(runtime, HeadMaps).attention(states, states, 1, [2, 0])
+    found = capability(runtime, Heads).attention(states, states, 1, [2, 0])
     assert found.shape == (2, 2, 2)
 
 
@@ -332,9 +310,9 @@ def test_some_heads_are_those_of_all(bart_artifact: Artifact, kind: MapKind) -> 
     names: tuple[RuntimeName, ...] = ("pytorch", "onnx")
     decoders = [capability(load_runtime(bart_artifact, name=name), Decoder) for name in names]
     for layer in (0, 1):
-        every = decoders[1].attention_of(kind, queries, keys, layer, [0, 1, 2])
+        every = decoders[1].heads[kind].attention(queries, keys, layer, [0, 1, 2])
         for decoder in decoders:
-            some = decoder.attention_of(kind, queries, keys, layer, [2, 0])
+            some = decoder.heads[kind].attention(queries, keys, layer, [2, 0])
             np.testing.assert_allclose(some, every[[2, 0]], atol=1e-6)
 
 

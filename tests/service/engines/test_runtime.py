@@ -18,7 +18,7 @@ from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
 from model.numerics.batch import pack
 from model.packing import PackedBatch
-from model.runtimes.host import HostRuntime
+from model.runtimes.contract import HostRuntime
 from model.runtimes.pytorch import PyTorchRuntime
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import scores_of_text
