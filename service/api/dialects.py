@@ -28,7 +28,7 @@ from service.api import (
 )
 from service.api.kserve.models import error_response as kserve_error
 from service.api.native import verify
-from service.api.tei.texts import error_response as tei_error
+from service.api.tei.vectors import error_response as tei_error
 from service.api.wire.replies import describe_errors, problem_response
 from service.api.wire.route import JsonRoute, bind_model
 from service.errors import ServiceError, Unprocessable

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from service.api import cohere, infinity, vllm
 from service.api.drop_in.forms import errors_of_both
 from service.api.tei import scores as tei
-from service.api.tei.texts import ERRORS as TEI_ERRORS
+from service.api.tei.vectors import ERRORS as TEI_ERRORS
 from service.api.wire.replies import replies
 from service.api.wire.route import ApiExchange, JsonRoute
 from service.api.wire.schemas import any_of

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
 
 from fastapi import APIRouter
@@ -29,8 +31,15 @@ from service.api.drop_in.scores import (
 )
 from service.api.native.texts import OBJECTS
 from service.api.requests import Distinct
-from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
-from service.api.tei.vectors import EmbedRequest, EmbedSparseRequest, embed_sparse, embed_texts
+from service.api.tei.vectors import (
+    ERRORS,
+    EmbedRequest,
+    EmbedSparseRequest,
+    TeiRequest,
+    add_compute_headers,
+    embed_sparse,
+    embed_texts,
+)
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.pictures import element, loaded, wrong
 from service.api.wire.replies import replies
@@ -96,11 +105,11 @@ class SimilarityRequest(ScoresRequest):
     needs = check_embedder
 
     inputs: SimilarityInput
-    parameters: SimilarityParameters = SimilarityParameters()
+    parameters: SimilarityParameters | None = None
 
     async def ranking(self, exchange: ApiExchange) -> Ranking:
         """Reserve the reply, and score each sentence."""
-        parameters, given = self.parameters, self.inputs
+        parameters, given = self.parameters or SimilarityParameters(), self.inputs
         check_given([given.source_sentence], "inputs.source_sentence")
         check_given(given.sentences, "inputs.sentences")
         texts = RankTexts(
@@ -187,19 +196,6 @@ LOGIT_BYTES = 4
 LABELLED_SPAN = named(
     "LabelledSpan", {"score": float, "label": str, "start": int, "end": int, "text": str}
 )
-
-
-def single_texts(inputs: Sequence[Input]) -> list[str]:
-    """Return the inputs as single texts."""
-    texts = []
-    for index, text in enumerate(inputs):
-        if not isinstance(text, str):
-            kind = "picture" if isinstance(text, Picture) else "pair"
-            raise Unprocessable(
-                f"inputs[{index}] is a {kind}; this model labels the tokens of single texts"
-            )
-        texts.append(text)
-    return texts
 
 
 def span_bytes(texts: Sequence[str], tokenized: Sequence[Text], task: TaskConfig) -> int:
@@ -306,6 +302,13 @@ class PredictRequest(TeiRequest):
         """Return the model's task head."""
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
+    def best_labels(
+        self, logits: Sequence[Floats], labels: Sequence[str], scores: Callable[[Floats], Floats]
+    ) -> list[list[dict[str, object]]]:
+        """Return the best labels of each input; `scores` makes scores of logits."""
+        own = (lambda row: row) if self.raw_scores else scores
+        return [predictions(row, labels, own(row))[: self.top_k] for row in logits]
+
 
 _LABELS = any_of([PREDICTION], [LABELLED_SPAN])
 
@@ -319,60 +322,53 @@ async def predict(body: PredictRequest, exchange: ApiExchange) -> Response:
     A token classifier returns the labelled spans of each text, in order. With `labels`, a model
     with two towers scores each picture by them: softmax with CLIP, sigmoid with SigLIP.
     """
-    inputs = body.inputs._replace(texts=await loaded(body.inputs.texts, exchange))
-    body = body.model_copy(update={"inputs": inputs})
-    if body.labels is not None or exchange.model.vision is not None:
-        response = await _by_labels(body, exchange)
+    texts, model = await loaded(body.inputs.texts, exchange), exchange.model
+    if body.labels is not None or model.vision is not None:
+        content, timings = await _by_labels(body, texts, exchange)
+    elif body.template is not None:
+        raise Unprocessable("template is for `labels`: add them, or leave it out")
     else:
-        if body.template is not None:
-            raise Unprocessable("template is for `labels`: add them, or leave it out")
-        inference = exchange.model.inference
-        task = body.check_model(inference)
+        task = body.check_model(model.inference)
         answer = _of_tokens if task.kind == "token_classification" else _of_texts
-        response = await answer(body, exchange, inference, task)
-    return add_compute_headers(response, exchange, inputs.texts)
+        content, timings = await answer(body, texts, exchange, task)
+    batch = body.inputs.batch
+    response = await json_reply(exchange, lambda: content() if batch else content()[0], timings)
+    return add_compute_headers(response, exchange, texts)
+
+
+Answer = tuple[Callable[[], Sequence[object]], Timings]
+"""Function that returns the result of each input, and the timings."""
 
 
 async def _of_texts(
-    body: PredictRequest, exchange: ApiExchange, inference: Inference, task: TaskConfig
-) -> Response:
+    body: PredictRequest, texts: Sequence[Input], exchange: ApiExchange, task: TaskConfig
+) -> Answer:
     if body.aggregation is not None:
         raise Unprocessable("aggregation applies to token labels; this model labels whole texts")
-    texts, caller = body.inputs.texts, caller_of(exchange)
     check_given(texts, "inputs")
+    inference, caller = exchange.model.inference, caller_of(exchange)
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
     reserve(exchange, label_bytes(len(texts), task.labels))
     logits = await task_scores(inference, prepared, task)
-    return await _label_reply(body, exchange, logits, task.labels, probabilities, prepared.timings)
-
-
-async def _label_reply(
-    body: PredictRequest,
-    exchange: ApiExchange,
-    logits: Sequence[Floats],
-    labels: Sequence[str],
-    scores: Callable[[Floats], Floats],
-    timings: Timings,
-) -> Response:
-    """Reply with the best labels of each input; `scores` makes scores of logits."""
-
-    def content() -> object:
-        rows = [(row, row if body.raw_scores else scores(row)) for row in logits]
-        results = [predictions(row, labels, own)[: body.top_k] for row, own in rows]
-        return results if body.inputs.batch else results[0]
-
-    return await json_reply(exchange, content, timings)
+    return partial(body.best_labels, logits, task.labels, probabilities), prepared.timings
 
 
 async def _of_tokens(
-    body: PredictRequest, exchange: ApiExchange, inference: Inference, task: TaskConfig
-) -> Response:
+    body: PredictRequest, inputs: Sequence[Input], exchange: ApiExchange, task: TaskConfig
+) -> Answer:
     if body.top_k is not None:
         raise Unprocessable("top_k applies to labels of whole texts; this model labels tokens")
     aggregation = body.aggregation or "simple"
     if body.raw_scores and aggregation != "none":
         raise Unprocessable('raw_scores apply to single tokens: send "aggregation": "none"')
-    texts, caller = single_texts(body.inputs.texts), caller_of(exchange)
+    texts = [given for given in inputs if isinstance(given, str)]
+    for index, given in enumerate(inputs):
+        if not isinstance(given, str):
+            kind = "picture" if isinstance(given, Picture) else "pair"
+            raise Unprocessable(
+                f"inputs[{index}] is a {kind}; this model labels the tokens of single texts"
+            )
+    inference, caller = exchange.model.inference, caller_of(exchange)
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
     reserve(exchange, span_bytes(texts, prepared.texts, task))
     logits = await task_scores(inference, prepared, task)
@@ -388,13 +384,14 @@ async def _of_tokens(
         ]
 
     content = await asyncio.to_thread(label_spans)
-    answer = content if body.inputs.batch else content[0]
-    return await json_reply(exchange, lambda: answer, prepared.timings)
+    return lambda: content, prepared.timings
 
 
-async def _by_labels(body: PredictRequest, exchange: ApiExchange) -> Response:
+async def _by_labels(
+    body: PredictRequest, pictures: Sequence[Input], exchange: ApiExchange
+) -> Answer:
     """Score pictures by the labels of the request."""
-    model, labels, pictures = exchange.model, body.labels, body.inputs.texts
+    model, labels = exchange.model, body.labels
     dual = model.artifact.manifest.dual
     if model.vision is None or dual is None:
         raise Unprocessable("labels: this model has labels of its own, or none: leave them out")
@@ -407,18 +404,16 @@ async def _by_labels(body: PredictRequest, exchange: ApiExchange) -> Response:
             raise Unprocessable(f"inputs[{index}] is no picture: `labels` are for pictures")
     check_given(pictures, "inputs")
     texts, caller = label_texts(labels, body.template), caller_of(exchange)
-    towers = model.vision.inference, model.inference
-    named = await towers[1].prepare(
-        texts, body.options(exchange, naming="labels[{}]"), caller, "encode"
-    )
-    seen = await towers[0].prepare(pictures, body.options(exchange), caller, "encode")
+    towers, reading = (model.vision.inference, model.inference), body.options(exchange)
+    options = replace(reading, naming="labels[{}]")
+    named = await towers[1].prepare(texts, options, caller, "encode")
+    seen = await towers[0].prepare(pictures, reading, caller, "encode")
     size = label_bytes(len(pictures), labels)
     held = size + 4 * model.inference.vectors.size() * (len(pictures) + len(labels))
     reserve(exchange, size, held=held, advice=None)
     logits = await zero_shot_logits(dual, (towers[0], seen), (towers[1], named))
     scores = softmax if dual.kind == "clip" else sigmoid
-    timings = seen.timings + named.timings
-    return await _label_reply(body, exchange, logits, labels, scores, timings)
+    return partial(body.best_labels, logits, labels, scores), seen.timings + named.timings
 
 
 class RootRequest(ModelRequest):

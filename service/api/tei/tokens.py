@@ -16,8 +16,7 @@ from starlette.responses import Response
 
 from service.api.drop_in.embedding import IDS_SCHEMA, check_given, token_ids
 from service.api.requests import LenientRequest
-from service.api.tei.texts import ERRORS
-from service.api.tei.vectors import SPARSE_KINDS
+from service.api.tei.vectors import ERRORS, SPARSE_KINDS
 from service.api.wire.media import JSON, Part, is_known
 from service.api.wire.replies import replies
 from service.api.wire.route import (

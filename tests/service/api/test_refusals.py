@@ -14,7 +14,7 @@ from service.api import cohere, infinity, openai, vllm
 from service.api.drop_in.scores import PREDICTION_BYTES, RANK_BYTES
 from service.api.kserve import models as kserve
 from service.api.native.rank import MOST_DOCUMENTS
-from service.api.tei import texts as tei
+from service.api.tei import vectors as tei
 from service.api.vllm import SCORE_BYTES
 from service.api.wire.schemas import NAMED
 from service.errors import (
