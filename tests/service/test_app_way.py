@@ -62,6 +62,7 @@ ATTENTION = {
     "service/api/native/attention/maps.py",
     "service/inference/attention/maps.py",
     "service/inference/attention/stream.py",
+    "service/inference/encoding.py",
 }
 
 
