@@ -41,13 +41,10 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Modification time of every archive member, so that the same arrays give the same file."""
 SUFFIX = ".part"
 _DTYPES = {
-    "float32": "F32",
-    "float16": "F16",
-    "int64": "I64",
-    "int32": "I32",
-    "int8": "I8",
-    "uint8": "U8",
+    name: f"{name[0].upper()}{8 * np.dtype(name).itemsize}"
+    for name in ("float32", "float16", "int64", "int32", "int8", "uint8")
 }
+_NAMES = {short: name for name, short in _DTYPES.items()}
 
 
 class Spec(NamedTuple):
@@ -61,8 +58,6 @@ class Spec(NamedTuple):
 class Skipped(NamedTuple):
     """Row without vectors."""
 
-    position: int
-    """Index of the row over all inputs, from 0."""
     where: str
     problem: str
 
@@ -146,9 +141,6 @@ def read_parts(folder: Path) -> Iterator[Part]:
         yield Part(path, start, end, skips, specs)
 
 
-_NAMES = {short: name for name, short in _DTYPES.items()}
-
-
 def create(path: Path) -> BinaryIO:
     """Create a file for writing; an existing file or link is removed, never followed."""
     path.unlink(missing_ok=True)
@@ -208,30 +200,26 @@ def chunks(parts: Sequence[Part], name: str) -> Iterator[Array]:
             yield ends
 
 
-def write_npy(file: IO[bytes], spec: Spec, pieces: Iterator[Array]) -> None:
-    """Write an array in .npy format."""
+def write_npy(file: IO[bytes], parts: Sequence[Part], name: str) -> None:
+    """Write an array of all parts in .npy format."""
+    spec = specs_of(parts)[name]
     header = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(spec.dtype)),
         "fortran_order": False,
         "shape": spec.shape,
     }
     np.lib.format.write_array_header_1_0(file, header)
-    for piece in pieces:
+    for piece in chunks(parts, name):
         file.write(np.ascontiguousarray(piece).data)
-
-
-def write_vectors(file: BinaryIO, parts: Sequence[Part], name: str) -> None:
-    """Write a .npy file of the array with a name."""
-    write_npy(file, specs_of(parts)[name], chunks(parts, name))
 
 
 def write_npz(file: BinaryIO, parts: Sequence[Part]) -> None:
     """Write an uncompressed .npz archive of all arrays."""
     with zipfile.ZipFile(file, "w") as archive:
-        for name, spec in specs_of(parts).items():
+        for name in specs_of(parts):
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             with archive.open(member, "w", force_zip64=True) as stream:
-                write_npy(stream, spec, chunks(parts, name))
+                write_npy(stream, parts, name)
 
 
 def write_safetensors(

@@ -40,10 +40,10 @@ from service.files.parts import (
     importance_table,
     read_parts,
     write_jsonl,
+    write_npy,
     write_npz,
     write_part,
     write_safetensors,
-    write_vectors,
 )
 from service.files.rows import InputFailure, PictureFiles, Place
 from service.files.work import WorkFolder
@@ -250,7 +250,7 @@ def _finish(
         outcome = Refused(place.row.problem) if invalid else outcomes[next(texts)]
         if isinstance(outcome, Refused):
             where = place.source.where(place.row.number)
-            skipped.append(Skipped(place.position, where, outcome.problem))
+            skipped.append(Skipped(where, outcome.problem))
         else:
             rows.append(place.position)
             arrays.append(outcome)
@@ -286,7 +286,7 @@ def _write_output(
     with create(work.draft) as file:
         match options.out.suffix:
             case ".npy":
-                write_vectors(file, parts, FIELDS[kind][0].name)
+                write_npy(file, parts, FIELDS[kind][0].name)
             case ".npz":
                 write_npz(file, parts)
             case ".safetensors":

@@ -21,7 +21,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NotRequired, TypedDict
+from typing import BinaryIO, TypedDict
 
 import orjson
 
@@ -40,8 +40,6 @@ class JobFile(TypedDict):
     """Whether a finished output is replaced."""
     job: dict[str, object]
     """All properties that determine the output's content."""
-    output: NotRequired[int | None]
-    """Inode of the complete output."""
 
 
 class WorkFolder:
@@ -84,7 +82,9 @@ class WorkFolder:
         if (before := self._read_job()) is not None:
             self._check(before["job"], orjson.loads(orjson.dumps(job)))
             return True
-        self._write_job({"replaces": self._replaces, "job": {**job}})
+        content: JobFile = {"replaces": self._replaces, "job": {**job}}
+        with replacing(self.folder / JOB) as file:
+            file.write(orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2))
         return False
 
     def finish(self) -> None:
@@ -93,12 +93,11 @@ class WorkFolder:
         self._check_output(replaces=self._replaces)
         with self.draft.open("rb+") as file:
             sync(file)
-        self._note_output()
         if self._replaces:
             self.draft.replace(self.out)
         else:
             try:
-                rename_new(self.draft, self.out)
+                link_new(self.draft, self.out)
             except FileExistsError:
                 self._check_output(replaces=False)
                 raise
@@ -154,11 +153,10 @@ class WorkFolder:
 
     def _replaces_output(self) -> bool:
         """Return whether the unfinished run may replace the output, or has written it itself."""
-        job = self._read_job()
-        if job is None:
+        if (job := self._read_job()) is None:
             return False
-        output = job.get("output")
-        return job["replaces"] or (output is not None and output == _inode(self.out))
+        linked = self.out.exists() and self.draft.exists() and self.out.samefile(self.draft)
+        return job["replaces"] or linked
 
     def _read_job(self) -> JobFile | None:
         """Return the content of the job file; None if the file does not exist."""
@@ -175,21 +173,13 @@ class WorkFolder:
         job: JobFile = content
         return job
 
-    def _note_output(self) -> None:
-        """Store the output's inode in the job file, because a kill may follow the final rename."""
-        if job := self._read_job():
-            self._write_job({**job, "output": _inode(self.draft)})
-
-    def _write_job(self, job: JobFile) -> None:
-        with replacing(self.folder / JOB) as file:
-            file.write(orjson.dumps(job, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2))
-
     def _check_output(self, *, replaces: bool) -> None:
         if not replaces and os.path.lexists(self.out):
             raise UsageError(f"{self.out} already exists: --restart replaces it")
 
     def _remove_files(self) -> None:
-        """Remove the files of the run except its lock."""
+        """Remove the files of the run except its lock, its job first."""
+        (self.folder / JOB).unlink(missing_ok=True)
         for path in self.folder.iterdir():
             if path.name != LOCK and self.known.fullmatch(path.name):
                 path.unlink()
@@ -217,16 +207,8 @@ class WorkFolder:
         )
 
 
-def _inode(path: Path) -> int | None:
-    """Return the inode of a file; None if the file does not exist."""
-    try:
-        return path.lstat().st_ino
-    except FileNotFoundError:
-        return None
-
-
-def rename_new(source: Path, target: Path) -> None:
-    """Rename a file to a free name, in one step by a hard link where the file system has them."""
+def link_new(source: Path, target: Path) -> None:
+    """Give a file a free name too, in one step; rename it where there are no hard links."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -235,5 +217,3 @@ def rename_new(source: Path, target: Path) -> None:
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
         source.rename(target)
-    else:
-        source.unlink()

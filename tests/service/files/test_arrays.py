@@ -16,10 +16,10 @@ from service.files.parts import (
     Spec,
     importance_table,
     read_parts,
+    write_npy,
     write_npz,
     write_part,
     write_safetensors,
-    write_vectors,
 )
 
 IDS, VECTORS = np.arange(5, dtype=np.int32), np.arange(10, dtype=np.float32).reshape(5, 2)
@@ -62,7 +62,7 @@ def test_ragged_arrays(parts: list[Part]) -> None:
 
 def test_vectors(parts: list[Part]) -> None:
     file = io.BytesIO()
-    write_vectors(file, parts, "embeddings")
+    write_npy(file, parts, "embeddings")
     np.testing.assert_array_equal(np.load(io.BytesIO(file.getvalue())), VECTORS, strict=True)
 
 
@@ -74,7 +74,7 @@ ARRAYS = {
 
 
 def test_a_part_as_the_library_reads_it(tmp_path: Path) -> None:
-    write_part(tmp_path, 4, 7, ARRAYS, [Skipped(5, "a.txt, line 6", "it is not UTF-8")])
+    write_part(tmp_path, 4, 7, ARRAYS, [Skipped("a.txt, line 6", "it is not UTF-8")])
     write_part(tmp_path, 0, 4, {}, [])
     (path,) = tmp_path.glob("*4.part")
     found = load_file(path)
@@ -85,7 +85,7 @@ def test_a_part_as_the_library_reads_it(tmp_path: Path) -> None:
     assert (first.start, first.end, first.texts, first.specs) == (0, 4, 0, {})
     assert (second.start, second.end, second.texts) == (4, 7, 2)
     assert second.skips == 1
-    assert second.skipped() == [Skipped(5, "a.txt, line 6", "it is not UTF-8")]
+    assert second.skipped() == [Skipped("a.txt, line 6", "it is not UTF-8")]
     assert second.specs["embedding"] == Spec("float32", (2, 3))
     np.testing.assert_array_equal(second.array("rows"), [4, 6])
 

@@ -14,7 +14,7 @@ import pytest
 
 from service.files.options import UsageError
 from service.files.parts import create
-from service.files.work import WorkFolder, rename_new
+from service.files.work import WorkFolder, link_new
 
 
 def test_a_run_is_taken_up(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def finish_killed(work: WorkFolder, monkeypatch: pytest.MonkeyPatch, *, after: b
 
     def killed(source: Path, target: Path) -> None:
         if after:
-            source.rename(target)
+            os.link(source, target)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, work.held(restart=False):
-        patched.setattr("service.files.work.rename_new", killed)
+        patched.setattr("service.files.work.link_new", killed)
         work.begin({"a": 1})
         work.draft.write_bytes(b"content")
         with pytest.raises(KeyboardInterrupt):
@@ -136,7 +136,6 @@ def test_an_output_of_somebody_else_is_not_the_runs_own(
         work.begin({"a": 1})
         work.draft.write_bytes(b"content")
         monkeypatch.setattr("service.files.work.sync", lambda _: work.out.write_bytes(b"mine"))
-        monkeypatch.setattr(work, "_note_output", lambda: None)
         with pytest.raises(UsageError, match="--restart replaces it"):
             work.finish()
     assert work.out.read_bytes() == b"mine"
@@ -345,10 +344,10 @@ def test_a_file_gets_a_free_name_only(
     source.write_text("new")
     target.symlink_to("nowhere")
     with pytest.raises(FileExistsError):
-        rename_new(source, target)
+        link_new(source, target)
     target.unlink()
-    rename_new(source, target)
-    assert content(tmp_path) == {"target": b"new"}
+    link_new(source, target)
+    assert target.read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "a link"])
