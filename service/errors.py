@@ -30,13 +30,9 @@ class ServiceError(Exception):
     def __init__(
         self, detail: str, *, retry_after_seconds: int | None = None, reason: str = ""
     ) -> None:
-        """Initialise with the message for the client.
+        """Initialise with the message for the client, in which unprintable characters are escaped.
 
-        Args:
-            detail: message for the client; characters that cannot be printed are escaped.
-            retry_after_seconds: seconds after which the client should retry.
-            reason: reason of the refusal in the metrics; the class's slug if empty.
-
+        `reason` is the reason of the refusal in the metrics; the class's slug if empty.
         """
         self.detail = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in detail)
         super().__init__(self.detail)
@@ -58,11 +54,7 @@ class Unauthorized(ServiceError, status=401, error_type="Validation"):
     def __init__(self, detail: str, *, prompts: bool = True) -> None:
         """Initialise with the message for the client.
 
-        Args:
-            detail: message for the client.
-            prompts: whether a browser should ask for a password; False for a page that asks
-                itself, which the browser's dialog would cover.
-
+        `prompts` makes a browser ask for a password; its dialog would cover a page that asks.
         """
         super().__init__(detail)
         self.prompts = prompts
@@ -190,14 +182,7 @@ class ModelNotLoaded(EngineUnavailable):
         *,
         retry_after_seconds: int = 1,
     ) -> None:
-        """Initialise with the model.
-
-        Args:
-            model: name of the model, or NAME@VERSION.
-            why: state of the model, which follows its name in the message.
-            retry_after_seconds: seconds after which the client should retry.
-
-        """
+        """Initialise with the model, as NAME or NAME@VERSION, and its state."""
         super().__init__(f"{model} {why}", retry_after_seconds=retry_after_seconds)
         self.model = model
 
@@ -212,12 +197,9 @@ class InsufficientMemory(ServiceError, status=507):
     """The model to load does not fit into the memory budget."""
 
     def __init__(self, detail: str, public: str = "") -> None:
-        """Initialise with the messages.
+        """Initialise with the message for admins, and the `public` one; the same if empty.
 
-        Args:
-            detail: message for admins, with the names and sizes of other models.
-            public: message for all other clients; the same if empty.
-
+        Only admins get the names and sizes of other models.
         """
         super().__init__(detail)
         self._public = public or detail

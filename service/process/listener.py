@@ -96,7 +96,7 @@ class Listener:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._exhausted.error(EXHAUSTED, error.strerror)
+                self._exhausted.log(EXHAUSTED, error.strerror)
                 self._pause(EXHAUSTED_SECONDS)
                 return
             if not self._give(connection):
@@ -164,7 +164,7 @@ class ServiceManager:
                 sender.connect(self._address)
                 sender.send("\n".join(lines).encode())
         except OSError as error:
-            self._lost.error("systemd does not get %s: %s", lines[0], error.strerror or error)
+            self._lost.log("systemd does not get %s: %s", lines[0], error.strerror or error)
 
 
 def service_manager(environment: MutableMapping[str, str] = os.environ) -> ServiceManager:

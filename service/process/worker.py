@@ -81,7 +81,7 @@ class WorkerServer(Server):
 
     def _take_over(self, descriptors: list[int]) -> None:
         if not descriptors:
-            self._exhausted.error("connections are lost: this worker has no descriptor for them")
+            self._exhausted.log("connections are lost: this worker has no descriptor for them")
             self.connection_ended()
         for descriptor in descriptors:
             self.serve_connection(socket.socket(fileno=descriptor))

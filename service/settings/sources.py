@@ -22,7 +22,7 @@ import stat
 import tomllib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,15 +34,13 @@ from service.system.words import likely
 KeyPath = tuple[str, ...]
 """Key below its tables, such as `("model", "minilm", "precision")`."""
 
-_KEY = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
-_BLANKS = re.compile(r"[ \t]*")
-_GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_STRING = re.compile(
-    r'''"""(?:[^\\]|\\.)*?"""(?:"{0,2})|\'{3}.*?\'{3}(?:'{0,2})|"(?:[^"\\\n]|\\.)*"|'[^'\n]*\'''',
+_TOKEN = re.compile(
+    r'''"""(?:[^\\]|\\.)*?"""(?:"{0,2})|\'{3}.*?\'{3}(?:'{0,2})|"(?:[^"\\\n]|\\.)*"|'[^'\n]*\''''
+    r"""|\#[^\n]*|[\[\]{}=.,\n]|[^\s\[\]{}=.,\#"']+""",
     re.DOTALL,
 )
-_OPENING, _CLOSING = re.compile(r"\[{1,2}"), re.compile(r"\]{1,2}")
-_SCALAR = re.compile(r"[^,\]}#\n]+")
+"""String, comment, punctuation or line end, or a bare key or part of another value."""
+_OPENING, _CLOSING = ("[", "{"), ("]", "}")
 
 
 def places_of(text: str) -> dict[KeyPath, tuple[int, int]]:
@@ -50,85 +48,34 @@ def places_of(text: str) -> dict[KeyPath, tuple[int, int]]:
 
     `tomllib` does not report them: https://toml.io/en/v1.0.0
     """
-    scanner = _Scanner(text)
-    scanner.scan()
-    return scanner.places
-
-
-class _Scanner:
-    """Scanner of a document, which keeps where each key begins."""
-
-    def __init__(self, text: str) -> None:
-        self.places: dict[KeyPath, tuple[int, int]] = {}
-        self._text = text
-        self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
-        self._at = 0
-
-    def scan(self) -> None:
-        """Read all tables, keys and values."""
-        table: KeyPath = ()
-        self._read(_GAP)
-        while self._at < len(self._text):
-            if self._text.startswith("[", self._at):
-                start = self._at
-                self._read(_OPENING)
-                table = self._key((), start)
-                self._read(_CLOSING)
-            else:
-                self._pair(table)
-            self._read(_GAP)
-
-    def _pair(self, table: KeyPath) -> None:
-        """Read a key and its value."""
-        path = self._key(table, self._at)
-        self._read(_BLANKS)
-        self._at += 1  # =
-        self._read(_BLANKS)
-        self._value(path)
-
-    def _key(self, table: KeyPath, start: int) -> KeyPath:
-        """Read a dotted key; return it below its table."""
-        path = table
-        while True:
-            self._read(_BLANKS)
-            path = (*path, _unquoted(self._read(_KEY)))
-            self._read(_BLANKS)
-            self._keep(path, start)
-            if not self._text.startswith(".", self._at):
-                return path
-            self._at += 1
-
-    def _value(self, path: KeyPath) -> None:
-        if self._text.startswith("{", self._at):
-            self._each("}", lambda: self._pair(path))
-        elif self._text.startswith("[", self._at):
-            self._each("]", lambda: self._value(path))
-        elif not self._read(_STRING):
-            self._read(_SCALAR)
-
-    def _each(self, closing: str, read: Callable[[], None]) -> None:
-        """Read the items of an array or inline table."""
-        self._at += 1
-        while True:
-            self._read(_GAP)
-            if self._text.startswith((closing, ","), self._at):
-                self._at += 1
-                if self._text[self._at - 1] == closing:
-                    return
-            else:
-                read()
-
-    def _keep(self, path: KeyPath, start: int) -> None:
-        line = bisect_right(self._lines, start)
-        self.places.setdefault(path, (line, start - self._lines[line - 1] + 1))
-
-    def _read(self, pattern: re.Pattern[str]) -> str:
-        """Return the text that a pattern matches here, and go on behind it."""
-        found = pattern.match(self._text, self._at)
-        if found is None:
-            return ""
-        self._at = found.end()
-        return found[0]
+    places: dict[KeyPath, tuple[int, int]] = {}
+    lines = [0, *(found.end() for found in re.finditer("\n", text))]
+    table: KeyPath = ()
+    path: KeyPath = ()
+    containers: list[tuple[str, KeyPath]] = []
+    """Opening bracket and key of each array and inline table around this place."""
+    start, in_key = -1, True
+    for found in _TOKEN.finditer(text):
+        part = found[0]
+        if (part == "\n" and not containers) or (part == "," and containers[-1][0] == "{"):
+            path, start, in_key = containers[-1][1] if containers else table, -1, True
+        elif part in _CLOSING and containers:
+            path, in_key = containers.pop()[1], False
+        elif not in_key and part in _OPENING:
+            containers.append((part, path))
+            start, in_key = -1, part == "{"
+        elif part == "=":
+            in_key = False
+        elif part == "[":  # of a table; an array of tables has two
+            path, start = (), found.start() if start < 0 else start
+        elif part == "]":
+            table = path
+        elif in_key and part[0] not in "#.\n":
+            start = found.start() if start < 0 else start
+            path = (*path, _unquoted(part))
+            line = bisect_right(lines, start)
+            places.setdefault(path, (line, start - lines[line - 1] + 1))
+    return places
 
 
 def _unquoted(key: str) -> str:

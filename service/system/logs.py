@@ -69,15 +69,15 @@ def chosen() -> tuple[str, str]:
 class Occasional:
     """Logger of a recurring error, at most once every `QUIET_SECONDS`."""
 
-    def __init__(self) -> None:
-        self._said = -QUIET_SECONDS
+    def __init__(self, level: int = logging.ERROR) -> None:
+        self._level, self._said = level, -QUIET_SECONDS
 
-    def error(self, message: str, *arguments: object) -> None:
+    def log(self, message: str, *arguments: object) -> None:
         """Log the error, unless it was logged within `QUIET_SECONDS`."""
         now = time.monotonic()
         if now - self._said >= QUIET_SECONDS:
             self._said = now
-            _log.error(message, *arguments)
+            _log.log(self._level, message, *arguments)
 
 
 def printable(text: str) -> str:

@@ -31,6 +31,7 @@ from opentelemetry.util.types import AttributeValue
 from requests.adapters import HTTPAdapter
 
 from service.exchange import Exchange
+from service.system import logs
 from service.system.distribution import version
 from service.telemetry.requests import UNMATCHED
 
@@ -102,24 +103,20 @@ def _cut(connection: socket.socket, late: threading.Event) -> None:
 SEND_SECONDS = 1.5
 """Time limit for sending a batch of spans; unsent spans are lost."""
 FLUSH_SECONDS = 2.0
-QUIET_SECONDS = 60.0
-"""Minimum interval between log messages about an unreachable collector."""
-
-_log = logging.getLogger("headscope")
 
 
 class Exporter(OTLPSpanExporter):
-    """Exporter of spans that logs its failures at most every `QUIET_SECONDS`."""
+    """Exporter of spans that logs its failures now and then."""
 
-    _said = -QUIET_SECONDS
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._lost = logs.Occasional(logging.WARNING)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans, in the thread of the span processor."""
         result = super().export(spans)
-        now = time.monotonic()
-        if result is not SpanExportResult.SUCCESS and now - self._said >= QUIET_SECONDS:
-            self._said = now
-            _log.warning("the trace collector accepts no spans; they are lost until it does")
+        if result is not SpanExportResult.SUCCESS:
+            self._lost.log("the trace collector accepts no spans; they are lost until it does")
         return result
 
 
@@ -139,7 +136,7 @@ class Tracing:
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         url = f"{otlp_endpoint.rstrip('/')}/v1/traces"
         session = bounded_session(SEND_SECONDS)
-        exporter = Exporter(url, timeout=SEND_SECONDS, session=session)
+        exporter = Exporter(endpoint=url, timeout=SEND_SECONDS, session=session)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("headscope", version())
         self._propagator = TraceContextTextMapPropagator()

@@ -106,10 +106,9 @@ def test_a_long_file_is_refused_before_it_is_read(file: Path) -> None:
 
 
 def test_deep_values_are_refused(file: Path) -> None:
-    for depth in (450, 100_000):
-        file.write_text(f"port = {'[' * depth}{']' * depth}\n")
-        with pytest.raises(ValueError, match="has values in too many levels"):
-            from_command_line("--config", str(file))
+    file.write_text(f"port = {'[' * 100_000}{']' * 100_000}\n")
+    with pytest.raises(ValueError, match="has values in too many levels"):
+        from_command_line("--config", str(file))
 
 
 def test_the_first_mistakes_are_enough(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,6 +255,6 @@ def test_what_happens_often_is_said_now_and_then(log: Log, monkeypatch: pytest.M
     occasional = logs.Occasional()
     for _ in range(1000):
         now += logs.QUIET_SECONDS / 240
-        occasional.error("at %g", now)
+        occasional.log("at %g", now)
     times = [float(line.rpartition(" ")[2]) for line in log.text.splitlines()]
     assert times == pytest.approx([0.25, 60.25, 120.25, 180.25, 240.25])
