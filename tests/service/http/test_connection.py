@@ -187,32 +187,6 @@ def test_an_idle_connection_is_no_part_of_the_time(served: tuple[FastAPI, int]) 
     assert int(reply.header("x-total-time")) <= most + 1
 
 
-@pytest.mark.parametrize("name", raw_http.GOOD)
-def test_good_ones_are_answered_and_the_connection_goes_on(port: int, name: str) -> None:
-    good = raw_http.GOOD[name]
-    asked = good if name == "1.0" else good + GET + CLOSE
-    found = replies(port, asked)
-    assert [status for status, *_ in found] == [200] * (1 if name == "1.0" else 2)
-    assert found[-1][1]["connection"] == "close"
-    first = json.loads(found[0][2])
-    assert "results" in first if good.lstrip().startswith(b"POST") else first == {"status": "live"}
-
-
-def test_an_upgrade_of_a_request_with_a_body_reads_the_body(port: int) -> None:
-    plain, upgraded = (
-        replies(port, raw_http.GOOD[name] + GET + CLOSE)[0][2]
-        for name in ("length", "h2c with a body")
-    )
-    assert plain == upgraded
-
-
-@pytest.mark.parametrize("name", [*raw_http.AMBIGUOUS, *raw_http.LARGE])
-def test_ambiguous_ones_and_large_heads_are_refused(port: int, name: str) -> None:
-    problem = refusal(port, (raw_http.AMBIGUOUS | raw_http.LARGE)[name])
-    wanted = (431, "head-too-large") if name in raw_http.LARGE else (400, "invalid-request")
-    assert (problem["status"], problem["type"].removeprefix("/problems/")) == wanted
-
-
 def test_a_head_of_just_the_limit_is_taken(port: int) -> None:
     def head(size: int, lines: int) -> bytes:
         start = GET + b"X: a\r\n" * (lines - 3) + b"Connection: close\r\nX: "
