@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.attention.self_attention import Relative, attention_rule
+from model.attention.self_attention import Relative
 from model.checkpoint import build, collect, stored_tensors
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
-from model.decoder.layers import DecoderLayer, cross_rule
-from model.encoder.embeddings import Embeddings, RelativePositions
+from model.decoder.layers import CrossAttention, DecoderLayer, cross_rule
+from model.encoder.encoder import LayerStack
+from model.encoder.layers import Layer
 from model.families.family import WORDS
 from model.families.registry import FAMILIES, read_decoder_config
-from model.norms import norm_of
 from model.packing import PackedBatch
 
 
@@ -44,21 +44,13 @@ class DecoderOutput(NamedTuple):
     """L tensors `[B, N, T, S]`, weights of cross-attention; empty unless requested."""
 
 
-class Decoder(nn.Module):
+class Decoder(LayerStack):
     """Decoder from targets' token ids and sources' hidden states to targets' hidden states."""
 
     def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        layers = config.layers
-        self.embeddings = Embeddings(layers)
-        self.relative = RelativePositions(layers)
-        self.rule, self.cross_rule = attention_rule(layers), cross_rule(config)
-        self.layers = nn.ModuleList(
-            DecoderLayer(config, number, self.rule, self.cross_rule)
-            for number in range(layers.num_hidden_layers)
-        )
-        self.final_norm = norm_of(layers) if layers.has_final_norm else nn.Identity()
+        layers, cross = config.layers, cross_rule(config)
+        super().__init__(layers, lambda number, rule: DecoderLayer(config, number, rule, cross))
+        self.config, self.cross_rule = config, cross
         self.output = None
         if not config.tied_output:
             self.output = nn.Linear(layers.hidden_size, layers.vocab_size, bias=False)
@@ -86,7 +78,7 @@ class Decoder(nn.Module):
         hidden_states, cross_queries = [self.embeddings(target)], []
         attentions, cross_attentions = [], []
         for number, of_heads in enumerate(relative or self.relative_parameters()):
-            layer, entering = self.layer(number), hidden_states[-1]
+            layer, entering = self.decoder_layer(number), hidden_states[-1]
             read = partial(
                 layer.cross.attend,
                 target=target,
@@ -117,14 +109,13 @@ class Decoder(nn.Module):
         logits = functional.linear(rows, weight, self.output_bias).float()
         return logits.log_softmax(dim=-1).gather(1, labels[:, None]).squeeze(1)
 
-    def layer(self, number: int) -> DecoderLayer:
+    def layer(self, number: int) -> Layer:
+        """Return self-attention and feed-forward of layer 0 … L−1."""
+        return self.decoder_layer(number).own
+
+    def decoder_layer(self, number: int) -> DecoderLayer:
         """Return layer 0 … L−1."""
         return cast(DecoderLayer, self.layers[number])
-
-    def head_parameters(self) -> list[dict[str, Tensor]]:
-        """Return the parameters of all self-attention heads of each layer, as for an encoder."""
-        relative = enumerate(self.relative_parameters())
-        return [self.layer(number).own.head_parameters(of_heads) for number, of_heads in relative]
 
     def cross_head_parameters(self) -> list[dict[str, Tensor]]:
         """Return name → parameter of all cross-attention heads of each layer, `[N, …]` each.
@@ -132,26 +123,18 @@ class Decoder(nn.Module):
         A layer's maps depend on these parameters, its query states and the encoder's last hidden
         state alone.
         """
-        layers = range(self.config.layers.num_hidden_layers)
-        return [self.layer(number).cross.head_parameters() for number in layers]
-
-    def value_parameters(self) -> list[dict[str, Tensor]]:
-        """Return the parameters of the vectors added by self-attention; see `value_products`."""
-        layers = range(self.config.layers.num_hidden_layers)
-        return [self.layer(number).own.value_parameters() for number in layers]
+        return [layer.head_parameters() for layer in self._cross()]
 
     def cross_value_parameters(self) -> list[dict[str, Tensor]]:
         """Return the parameters of the vectors added by cross-attention.
 
         Its heads take values from the encoder's last hidden state.
         """
-        layers = range(self.config.layers.num_hidden_layers)
-        return [self.layer(number).cross.value_parameters() for number in layers]
+        return [layer.value_parameters() for layer in self._cross()]
 
-    def relative_parameters(self) -> list[Relative]:
-        """Return the relative-position parameters of each layer's self-attention heads."""
-        of_layers = enumerate(self.relative())
-        return [self.layer(number).own.attention.relative(shared) for number, shared in of_layers]
+    def _cross(self) -> list[CrossAttention]:
+        layers = range(self.config.layers.num_hidden_layers)
+        return [self.decoder_layer(number).cross for number in layers]
 
 
 def _of_layer(head_mask: Tensor | None, number: int) -> Tensor | None:

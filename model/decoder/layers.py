@@ -16,7 +16,7 @@ from model.attention.multi_head import AttentionProjections, AttentionSizes, abl
 from model.attention.self_attention import Relative
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config.decoder import DecoderConfig
-from model.encoder.layers import PostNormLayer, PreNormLayer
+from model.encoder.layers import Layer
 from model.norms import norm_of
 from model.packing import PackedBatch
 
@@ -98,8 +98,7 @@ class LayerOutput(NamedTuple):
 class DecoderLayer(nn.Module):
     """Layer of a decoder; its self-attention and feed-forward are an encoder's layer.
 
-    Each of the three parts f is norm(x + f(x)) (Vaswani et al. 2017, section 3.1), or x +
-    f(norm(x)) with the order `pre_norm`.
+    Cross-attention is a part between the two, with a norm of its own in the same order.
     """
 
     def __init__(
@@ -108,8 +107,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.cross = CrossAttention(config, cross)
         self.cross_norm = norm_of(config.layers)
-        kind = PostNormLayer if config.layers.layer.order == "post_norm" else PreNormLayer
-        self.own: PostNormLayer | PreNormLayer = kind(config.layers, number, rule)
+        self.own = Layer(config.layers, number, rule)
 
     def forward(
         self,
@@ -124,12 +122,10 @@ class DecoderLayer(nn.Module):
         `target`, `head_mask` and `relative` are as for `SelfAttention.attend`; `read` is the
         cross-attention, over the sources of the batch.
         """
-        own, attention = self.own, (target, head_mask, relative)
-        if isinstance(own, PostNormLayer):
-            queries = own.attention_norm(hidden + own.attention.attend(hidden, *attention))
+        own, queries = self.own, self.own.attended(hidden, target, head_mask, relative)
+        if own.post_norm:
             hidden = self.cross_norm(queries + read(queries))
-            return LayerOutput(own.output_norm(hidden + own.feed_forward(hidden)), queries)
-        hidden = hidden + own.attention.attend(own.attention_norm(hidden), *attention)
-        queries = self.cross_norm(hidden)
-        hidden = hidden + read(queries)
-        return LayerOutput(hidden + own.feed_forward(own.feed_forward_norm(hidden)), queries)
+        else:
+            hidden, queries = queries, self.cross_norm(queries)
+            hidden = hidden + read(queries)
+        return LayerOutput(own.fed(hidden), queries)

@@ -9,15 +9,17 @@ N heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
 from model.attention.self_attention import Relative, attention_rule
+from model.attention.weights import AttentionRule
 from model.config.encoder import EncoderConfig
 from model.encoder.embeddings import Embeddings, RelativePositions
-from model.encoder.layers import LAYERS, Layer
+from model.encoder.layers import Layer
 from model.low_rank import with_chosen
 from model.norms import norm_of
 from model.packing import PackedBatch
@@ -33,20 +35,52 @@ class EncoderOutput(NamedTuple):
     """L tensors `[B, N, S, S]`, attention weights over keys; empty unless requested."""
 
 
-class Encoder(nn.Module):
-    """Encoder from token ids to contextual embeddings."""
+class LayerStack(nn.Module):
+    """Embeddings, relative positions, layers and last norm of an encoder or a decoder."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(
+        self, config: EncoderConfig, make_layer: Callable[[int, AttentionRule], nn.Module]
+    ) -> None:
+        """Allocate the modules; `make_layer` makes layer 0 … of `config.layer_groups`."""
         super().__init__()
-        self.config = config
+        self._stack = config
         self.embeddings = Embeddings(config)
         self.relative = RelativePositions(config)
         self.rule = attention_rule(config)
         self.layers = nn.ModuleList(
-            LAYERS[config.layer.order](config, number, self.rule)
-            for number in range(config.layer_groups)
+            make_layer(number, self.rule) for number in range(config.layer_groups)
         )
         self.final_norm = norm_of(config) if config.has_final_norm else nn.Identity()
+
+    def layer(self, number: int) -> Layer:
+        """Return layer 0 … L−1; layers of a group are the same module."""
+        return cast(Layer, self.layers[self._stack.layer_group(number)])
+
+    def head_parameters(self) -> list[dict[str, Tensor]]:
+        """Return name → tensor of each layer's heads: `[N, …]`, or as `some_heads` takes them.
+
+        A layer's maps depend on these parameters and on its input alone.
+        """
+        relative = enumerate(self.relative_parameters())
+        return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
+
+    def value_parameters(self) -> list[dict[str, Tensor]]:
+        """Return the parameters of each layer's value vectors, as `head_parameters`."""
+        layers = range(self._stack.num_hidden_layers)
+        return [self.layer(number).value_parameters() for number in layers]
+
+    def relative_parameters(self) -> list[Relative]:
+        """Return the relative-position parameters of each layer's heads, which no text changes."""
+        of_layers = enumerate(self.relative())
+        return [self.layer(number).attention.relative(shared) for number, shared in of_layers]
+
+
+class Encoder(LayerStack):
+    """Encoder from token ids to contextual embeddings."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, partial(Layer, config))
+        self.config = config
 
     def forward(
         self,
@@ -72,25 +106,3 @@ class Encoder(nn.Module):
                 attentions.append(layer.maps(entering, batch, of_heads))
         hidden_states[-1] = self.final_norm(hidden_states[-1])
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
-
-    def layer(self, number: int) -> Layer:
-        """Return layer 0 … L−1; layers of a group are the same module."""
-        return cast(Layer, self.layers[self.config.layer_group(number)])
-
-    def head_parameters(self) -> list[dict[str, Tensor]]:
-        """Return name → tensor of each layer's heads: `[N, …]`, or as `some_heads` takes them.
-
-        A layer's maps depend on these parameters and on its input alone.
-        """
-        relative = enumerate(self.relative_parameters())
-        return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
-
-    def value_parameters(self) -> list[dict[str, Tensor]]:
-        """Return the parameters of each layer's value vectors, as `head_parameters`."""
-        layers = range(self.config.num_hidden_layers)
-        return [self.layer(number).value_parameters() for number in layers]
-
-    def relative_parameters(self) -> list[Relative]:
-        """Return the relative-position parameters of each layer's heads, which no text changes."""
-        of_layers = enumerate(self.relative())
-        return [self.layer(number).attention.relative(shared) for number, shared in of_layers]

@@ -6,7 +6,6 @@ intermediate size.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
@@ -47,7 +46,10 @@ ACTIVATIONS: Mapping[ActivationName, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Feed-forward W₂ f(W₁ x + b₁) + b₂ for each token alone (Vaswani et al. 2017, eq. 2)."""
+    """Feed-forward W₂ f(W₁ x + b₁) + b₂ for each token alone (Vaswani et al. 2017, eq. 2).
+
+    A gated one is W₂ (f(V x) ⊙ W₁ x) (Shazeer 2020, eq. 6, https://arxiv.org/abs/2002.05202).
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -58,45 +60,64 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(i, h, bias=bias if output_bias is None else output_bias)
         gate = {"gate": (h, i)} if config.layer.gated else {}
         self.low_rank = low_rank_maps(config, expand=(h, i), contract=(i, h), **gate)
+        self.gate = nn.Linear(h, i, bias=bias) if gate else None
 
     def forward(self, hidden: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Map `[T, H]` → `[T, H]`, through `[T, I]`."""
-        expanded = self.activation(mapped(self, "expand", hidden, chosen))
-        return mapped(self, "contract", expanded, chosen)
-
-
-class GatedFeedForward(FeedForward):
-    """Gated feed-forward W₂ (f(V x) ⊙ W₁ x) (Shazeer 2020, eq. 6).
-
-    https://arxiv.org/abs/2002.05202
-    """
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config)
-        bias = config.layer.feed_forward_bias
-        self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
-
-    def forward(self, hidden: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Map `[T, H]` → `[T, H]`, through `[T, I]` twice."""
-        gate = self.activation(mapped(self, "gate", hidden, chosen))
+        """Map `[T, H]` → `[T, H]`, through `[T, I]`, twice if gated."""
         expanded = mapped(self, "expand", hidden, chosen)
+        if self.gate is None:
+            return mapped(self, "contract", self.activation(expanded), chosen)
+        gate = self.activation(mapped(self, "gate", hidden, chosen))
         return mapped(self, "contract", gate * expanded, chosen)
 
 
-class Layer(nn.Module, ABC):
-    """Layer of self-attention, then feed-forward."""
+class Layer(nn.Module):
+    """Layer of self-attention, then feed-forward: two parts f with a residual and norms.
+
+    A part is norm(x + f(x)) with the order `post_norm` (Vaswani et al. 2017, section 3.1),
+    x + f(norm(x)) with `pre_norm` (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), or
+    x + norm(f(norm(x))) with `sandwich_norm` (Ding et al. 2021, https://arxiv.org/abs/2105.13290).
+    """
 
     def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
         """Allocate layer 0 … L−1, whose heads follow the rule of all layers."""
         super().__init__()
+        order = config.layer.order
         self.attention = SelfAttention(config, number, rule)
-        self.feed_forward = (GatedFeedForward if config.layer.gated else FeedForward)(config)
+        self.feed_forward = FeedForward(config)
+        self.post_norm = order == "post_norm"
+        self._every_layer_has_it = config.layer.first_attention_norm
+        self._normed = number > 0 or self._every_layer_has_it
 
-    @abstractmethod
+        def norm(*, exists: bool) -> nn.Module:
+            return norm_of(config) if exists else nn.Identity()
+
+        self.attention_norm = norm(exists=self._normed)
+        self.feed_forward_norm = norm(exists=not self.post_norm)
+        self.attended_norm = norm(exists=order == "sandwich_norm")
+        self.output_norm = norm(exists=order != "pre_norm")
+
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """Map `[T, H]` → `[T, H]`; arguments as for `SelfAttention.attend`."""
+        return self.fed(self.attended(hidden, batch, head_mask, relative), batch.low_rank)
+
+    def attended(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
+    ) -> Tensor:
+        """Return the state `[T, H]` after self-attention, its residual and its norms."""
+        attended = self.attention.attend(self._entering(hidden), batch, head_mask, relative)
+        if self.post_norm:
+            return cast(Tensor, self.attention_norm(hidden + attended))
+        return hidden + cast(Tensor, self.attended_norm(attended))
+
+    def fed(self, hidden: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """Return the state `[T, H]` after the feed-forward, its residual and its norms."""
+        fed = self.feed_forward(self.feed_forward_norm(hidden), chosen)
+        if self.post_norm:
+            return cast(Tensor, self.output_norm(hidden + fed))
+        return hidden + cast(Tensor, self.output_norm(fed))
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """Return the layer's attention weights `[B, N, S, S]` for its input `[T, H]`."""
@@ -115,61 +136,16 @@ class Layer(nn.Module, ABC):
 
     def _entering(self, hidden: Tensor) -> Tensor:
         """Return the input of attention, for the layer's input `[T, H]`."""
-        return hidden
+        return hidden if self.post_norm else cast(Tensor, self.attention_norm(hidden))
 
     def _input_norm(self) -> dict[str, Tensor]:
-        """Return the parameters of the norm of the layer's input."""
-        return {}
+        """Return the parameters of the norm of the layer's input, if layers have one.
 
-
-class PostNormLayer(Layer):
-    """Layer with norm(x + f(x)) for each part (Vaswani et al. 2017, section 3.1)."""
-
-    def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
-        super().__init__(config, number, rule)
-        self.attention_norm = norm_of(config)
-        self.output_norm = norm_of(config)
-
-    def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
-    ) -> Tensor:
-        """Map `[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(hidden, batch, head_mask, relative)
-        hidden = self.attention_norm(hidden + attended)
-        fed = self.feed_forward(hidden, batch.low_rank)
-        return self.output_norm(hidden + fed)
-
-
-class PreNormLayer(Layer):
-    """Layer with x + f(norm(x)) for each part (Xiong et al. 2020).
-
-    https://arxiv.org/abs/2002.04745
-    """
-
-    def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
-        super().__init__(config, number, rule)
-        self._every_layer_has_it = config.layer.first_attention_norm
-        self._normed = number > 0 or self._every_layer_has_it
-        self.attention_norm = norm_of(config) if self._normed else nn.Identity()
-        self.feed_forward_norm = norm_of(config)
-
-    def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
-    ) -> Tensor:
-        """Map `[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
-        hidden = hidden + attended
-        normed = self.feed_forward_norm(hidden)
-        return hidden + self.feed_forward(normed, batch.low_rank)
-
-    def _entering(self, hidden: Tensor) -> Tensor:
-        return cast(Tensor, self.attention_norm(hidden))
-
-    def _input_norm(self) -> dict[str, Tensor]:
-        """Return the norm's parameters; a layer without one gets a norm that is not applied.
-
-        All layers have parameters of the same names, because one graph serves them all.
+        A layer without it then gets a norm that is not applied: all layers have parameters of the
+        same names, because one graph serves them all.
         """
+        if self.post_norm:
+            return {}
         norm = self.attention_norm if self._normed else self.feed_forward_norm
         parameters = {
             f"input_norm_{name}": tensor[None] for name, tensor in norm.named_parameters()
@@ -177,32 +153,3 @@ class PreNormLayer(Layer):
         if not self._every_layer_has_it:
             parameters["input_norm_applies"] = torch.full((1,), float(self._normed))
         return parameters
-
-
-class SandwichNormLayer(PreNormLayer):
-    """Layer with x + norm(f(norm(x))) for each part (Ding et al. 2021).
-
-    https://arxiv.org/abs/2105.13290
-    """
-
-    def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
-        super().__init__(config, number, rule)
-        self.attended_norm = norm_of(config)
-        self.output_norm = norm_of(config)
-
-    def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
-    ) -> Tensor:
-        """Map `[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
-        hidden = hidden + self.attended_norm(attended)
-        fed = self.feed_forward(self.feed_forward_norm(hidden), batch.low_rank)
-        return hidden + self.output_norm(fed)
-
-
-LAYERS: Mapping[str, type[Layer]] = {
-    "post_norm": PostNormLayer,
-    "pre_norm": PreNormLayer,
-    "sandwich_norm": SandwichNormLayer,
-}
-"""Layer classes by `LayerLayout.order`."""

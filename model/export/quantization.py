@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
-from model.encoder.layers import GatedFeedForward, Layer
+from model.encoder.layers import Layer
 from model.numerics.batch import Batch
 from model.packing import PackedBatch
 
@@ -67,7 +67,7 @@ def groups(layer: Layer) -> tuple[Group, ...]:
     """Return the linear maps of a layer, grouped by their input."""
     attention, feed_forward = layer.attention, layer.feed_forward
     entering = [feed_forward.expand]
-    if isinstance(feed_forward, GatedFeedForward):
+    if feed_forward.gate is not None:
         entering.insert(0, feed_forward.gate)
     return (
         Group((attention.query, attention.key, attention.value), smooth=True),

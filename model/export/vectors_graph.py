@@ -44,7 +44,7 @@ from model.artifact.signature import (
 from model.attention.self_attention import SelfAttention
 from model.config.encoder import ActivationName, EncoderConfig
 from model.encoder.encoder import Encoder
-from model.encoder.layers import FeedForward, PostNormLayer, PreNormLayer, SandwichNormLayer
+from model.encoder.layers import FeedForward
 from model.low_rank import LowRank
 from model.norms import RMSNorm
 
@@ -246,7 +246,7 @@ class _VectorsGraph:
             for number in range(count):
                 x = self._post_norm(number, x, relative[number])
             return x
-        first = cast(PreNormLayer, encoder.layer(0))
+        first = encoder.layer(0)
         skips = isinstance(first.attention_norm, nn.Identity)
         normed = x if skips else self.normed("entering", x, first.attention_norm)
         for number in range(count):
@@ -255,7 +255,7 @@ class _VectorsGraph:
 
     def _post_norm(self, number: int, x: Name, relative: Mapping[str, Tensor]) -> Name:
         """Return the layer's output."""
-        layer, name = cast(PostNormLayer, self.encoder.layer(number)), self._name(number)
+        layer, name = self.encoder.layer(number), self._name(number)
         attended, bias = self._attended(number, layer.attention, x, relative)
         x, _ = self.added(f"{name}.attention_norm", attended, x, layer.attention_norm, bias)
         fed, bias = self._fed(name, layer.feed_forward, x)
@@ -266,9 +266,10 @@ class _VectorsGraph:
         self, number: int, x: Name, normed: Name, relative: Mapping[str, Tensor]
     ) -> tuple[Name, Name]:
         """Return the layer's output, and its norm that enters the next layer."""
-        layer, name = cast(PreNormLayer, self.encoder.layer(number)), self._name(number)
+        layer, name = self.encoder.layer(number), self._name(number)
+        sandwich = self.config.layer.order == "sandwich_norm"
         attended, bias = self._attended(number, layer.attention, normed, relative)
-        if isinstance(layer, SandwichNormLayer):
+        if sandwich:
             attended = self.plus(f"{name}.attended", attended, bias)
             bias = None
             attended = self.normed(f"{name}.attended", attended, layer.attended_norm)
@@ -276,13 +277,13 @@ class _VectorsGraph:
             f"{name}.feed_forward_norm", attended, x, layer.feed_forward_norm, bias
         )
         fed, bias = self._fed(name, layer.feed_forward, normed)
-        if isinstance(layer, SandwichNormLayer):
+        if sandwich:
             fed = self.plus(f"{name}.fed", fed, bias)
             bias = None
             fed = self.normed(f"{name}.fed", fed, layer.output_norm)
         after = number + 1
         if after < self.config.num_hidden_layers:
-            norm: nn.Module = cast(PreNormLayer, self.encoder.layer(after)).attention_norm
+            norm = self.encoder.layer(after).attention_norm
         else:
             norm = self.encoder.final_norm
         normed, x = self.added(f"layers.{number}.next_norm", fed, x, norm, bias)
@@ -408,11 +409,10 @@ class _VectorsGraph:
         """Return the feed-forward's output without its bias, and the bias."""
         name = f"{name}.feed_forward"
         low_rank = _low_rank(part)
-        gate = cast(nn.Linear | None, getattr(part, "gate", None))
-        if gate is None:
+        if part.gate is None:
             inner = self._activated(f"{name}.expand", x, part.expand, low_rank.get("expand"))
         else:
-            gated = self._activated(f"{name}.gate", x, gate, low_rank.get("gate"))
+            gated = self._activated(f"{name}.gate", x, part.gate, low_rank.get("gate"))
             expanded = self.mapped(f"{name}.expand", x, part.expand, low_rank.get("expand"))
             inner = self.node("Mul", gated, expanded)
         contract = part.contract

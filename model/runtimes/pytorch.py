@@ -125,13 +125,13 @@ class TorchDecoder(capabilities.Decoder):
                     decoder.rule,
                     count,
                     decoder.head_parameters(),
-                    lambda layer: decoder.layer(layer).own.value_parameters(),
+                    lambda layer: decoder.layer(layer).value_parameters(),
                 ),
                 "cross": TorchHeads(
                     decoder.cross_rule,
                     count,
                     decoder.cross_head_parameters(),
-                    lambda layer: decoder.layer(layer).cross.value_parameters(),
+                    lambda layer: decoder.decoder_layer(layer).cross.value_parameters(),
                 ),
             }
 

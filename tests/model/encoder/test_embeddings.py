@@ -17,7 +17,7 @@ from model.checkpoint import load_checkpoint, sinusoid_table
 from model.config.encoder import ActivationName, AdapterLayout
 from model.encoder.adapter_tensors import Matrices, low_rank_matrices, stacked
 from model.encoder.embeddings import Embeddings, RelativePositions
-from model.encoder.layers import ACTIVATIONS, GatedFeedForward
+from model.encoder.layers import ACTIVATIONS, FeedForward
 from model.errors import CheckpointError
 from model.families.registry import parse_config, read_fields
 from model.numerics.batch import pack, widen
@@ -89,7 +89,7 @@ def test_activations_equal_transformers(name: ActivationName) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_gate_multiplies_what_is_not_activated(bias: bool) -> None:
     layer = {"gated": True, "feed_forward_bias": bias}
-    module = GatedFeedForward(config_of(6, 3, intermediate_size=5, hidden_act="silu", layer=layer))
+    module = FeedForward(config_of(6, 3, intermediate_size=5, hidden_act="silu", layer=layer))
     assert (module.gate.bias is not None) == bias
     x = torch.randn(4, 6)
     gate = functional.silu(functional.linear(x, module.gate.weight, module.gate.bias))

@@ -18,7 +18,7 @@ from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder, EncoderOutput
-from model.encoder.layers import LAYERS, Layer
+from model.encoder.layers import Layer
 from model.families.registry import parse_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch
@@ -189,7 +189,7 @@ BATCH = PackedBatch.of(pack([([1, 2, 3], [0, 0, 0]), ([4], [0])]))
 
 def layer_of(order: str, number: int = 1, **layout: Any) -> Layer:
     config = config_of(6, 3, intermediate_size=5, layer={"order": order, **layout})
-    layer = LAYERS[order](config, number, attention_rule(config))
+    layer = Layer(config, number, attention_rule(config))
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -216,7 +216,7 @@ SECOND = {
 }
 
 
-@pytest.mark.parametrize("order", LAYERS)
+@pytest.mark.parametrize("order", FORMULAS)
 @torch.no_grad()
 def test_a_layer_is_its_formula(order: str) -> None:
     layer, x = layer_of(order), torch.randn(4, 6)

@@ -109,7 +109,7 @@ def test_a_wrong_decoder_is_told_where_it_begins(
     def bent(artifact: Artifact) -> Modules:
         modules = load_modules(artifact)
         assert modules.decoder is not None
-        modules.decoder.layer(1).cross.query.weight.mul_(1.01)
+        modules.decoder.decoder_layer(1).cross.query.weight.mul_(1.01)
         return modules
 
     monkeypatch.setattr("model.export.verify.load_modules", bent)
