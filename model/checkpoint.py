@@ -21,15 +21,9 @@ from model.config.encoder import EncoderConfig
 from model.encoder.adapter_tensors import Matrices, adapter_parameters, low_rank_matrices, stacked
 from model.encoder.encoder import Encoder
 from model.encoder.picture_tensors import picture_parameters
-from model.errors import CheckpointError
+from model.errors import CheckpointError, shortened
 from model.families.family import Family, SinusoidLayout
-from model.families.jina_v3 import (
-    PEFT_WEIGHTS,
-    TaskFolder,
-    folder_name,
-    task_folders,
-    task_names,
-)
+from model.families.jina_v3 import PEFT_WEIGHTS, folder_name, task_folders, task_names
 from model.families.registry import FAMILIES, read_config, read_fields
 from model.pickles import pickled_state, pickled_tensors
 from model.sources.files import is_pickle, weight_files
@@ -103,7 +97,11 @@ def _with_adapters(
     matrices, others = low_rank_matrices(tensors)
     folders = task_folders(folder, tasks)
     if folders and config.adapters:
-        of_tasks = [_peft_matrices(own, FAMILIES[config.model_type]) for own in folders]
+        family = FAMILIES[config.model_type]
+        of_tasks = [
+            (_peft_matrices(own / PEFT_WEIGHTS, family), peft.lora_alpha / peft.r)
+            for own, peft in folders.items()
+        ]
         matrices = stacked(of_tasks, others, config.adapters, source)
     elif matrices:
         scale = float(fields.get("lora_alpha", 1)) / fields.get("lora_rank", 4)
@@ -118,9 +116,8 @@ def _with_adapters(
     return adapter_parameters(config, matrices, others, source)
 
 
-def _peft_matrices(own: TaskFolder, family: Family) -> tuple[Matrices, float]:
-    """Return the matrices of a task's adapter by the encoder's maps, and its scale."""
-    path = own.folder / PEFT_WEIGHTS
+def _peft_matrices(path: Path, family: Family) -> Matrices:
+    """Return the matrices of a task's adapter by the encoder's maps."""
     renamed = {}
     for key, tensor in read_tensors(path).items():
         name = family.encoder_key(key.removeprefix("base_model.model."))
@@ -129,7 +126,7 @@ def _peft_matrices(own: TaskFolder, family: Family) -> tuple[Matrices, float]:
         if ".lora_" not in name:
             raise CheckpointError(f"{path} holds {key}, which is not a matrix of an adapter")
         renamed[name] = tensor
-    return low_rank_matrices(renamed)[0], own.config.lora_alpha / own.config.r
+    return low_rank_matrices(renamed)[0]
 
 
 def collect(
@@ -286,6 +283,16 @@ def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> 
         return {key: file.get_tensor(key) for key in keys if wanted(key)}
 
 
+def folder_tensors(
+    folder: Path, wanted: Callable[[str], bool] = lambda _: True
+) -> dict[str, Tensor]:
+    """Return tensors of a folder's weights, in one file or in shards, by their keys."""
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        tensors |= read_tensors(path, wanted)
+    return tensors
+
+
 def stored_tensors(path: Path) -> dict[str, Tensor]:
     """Copy the tensors of an artifact's safetensors file, and those it names in other files."""
     try:
@@ -303,9 +310,6 @@ def _opened(path: Path) -> Iterator[Any]:
         raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
 
 
-def _listed(problem: str, names: Iterable[str], limit: int = 8) -> list[str]:
+def _listed(problem: str, names: Iterable[str]) -> list[str]:
     names = sorted(names)
-    if not names:
-        return []
-    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return [f"{len(names)} {problem}: {', '.join(names[:limit])}{remainder}"]
+    return [f"{len(names)} {problem}: {shortened(names, 8)}"] if names else []

@@ -1,17 +1,11 @@
 """Errors of loading, exporting and computing a model.
 
-    ModelError
-        ├── ConfigError         the checkpoint's configuration is invalid or not supported
-        ├── CheckpointError     files, keys or shapes do not fit the encoder
-        ├── ImageError          a file is not a picture that can be opened
-        ├── SourceError         a model name cannot be resolved to a local checkpoint
-        ├── ArtifactError       an artifact folder is incomplete, damaged or unusable
-        ├── VerificationError   ONNX and PyTorch disagree beyond tolerance
-        ├── ProviderError       the requested hardware does not work here
-        └── DeviceLostError     the hardware failed, and only a new process can use it again
-
 Each message is one line, with the remedy if there is one.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class ModelError(Exception):
@@ -48,3 +42,9 @@ class ProviderError(ModelError):
 
 class DeviceLostError(ModelError):
     """Failure of the hardware, which only a new process can use again."""
+
+
+def shortened(names: Sequence[str], limit: int = 3) -> str:
+    """Return the first names, and the number of the others, for an error message."""
+    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + remainder

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.artifact.sentence import PairTemplate, SentenceConfig
-from model.checkpoint import load_checkpoint, read_tensors
+from model.checkpoint import folder_tensors, load_checkpoint
 from model.config.encoder import EncoderConfig, patches_of
 from model.decoder.decoder import load_decoder
 from model.errors import CheckpointError, ConfigError
@@ -24,12 +24,7 @@ from model.numerics.task_head import TaskConfig
 from model.numerics.vector_modules import Dense, Normalize, tensor_name
 from model.pickles import pickled_tensors
 from model.runtimes.pytorch import Modules
-from model.sources.files import (
-    HYBRID_HEADS,
-    listed_modules,
-    transformer_folder,
-    weight_files,
-)
+from model.sources.files import HYBRID_HEADS, listed_modules, transformer_folder
 from model.sources.sentence import read_sentence
 from model.sources.task_files import (
     Expansion,
@@ -183,10 +178,8 @@ def _expansion(
 def _tensors(checkpoint: Path, late: LateInteraction) -> dict[str, Tensor]:
     if listed_modules(checkpoint) is not None:
         return module_tensors(checkpoint, late.modules)
-    for path in weight_files(checkpoint):
-        tensors = read_tensors(path, lambda key: key == STANFORD_WEIGHT)
-        if tensors:
-            return {tensor_name(0, STANFORD_WEIGHT): tensors[STANFORD_WEIGHT]}
+    if tensors := folder_tensors(checkpoint, lambda key: key == STANFORD_WEIGHT):
+        return {tensor_name(0, STANFORD_WEIGHT): tensors[STANFORD_WEIGHT]}
     raise CheckpointError(f"{checkpoint} holds no {STANFORD_WEIGHT}, ColBERT's projection")
 
 

@@ -12,14 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from model.checkpoint import read_tensors
+from model.checkpoint import folder_tensors
 from model.config.encoder import EncoderConfig
-from model.config.files import read_object
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 from model.numerics.attention_pooling import PREFIX, pooling_shapes
 from model.numerics.vector_modules import VectorModule, tensor_name
-from model.sources.files import listed_modules, transformer_folder, weight_files
+from model.sources.files import encoder_fields, listed_modules, transformer_folder
 from model.sources.sentence import tower_vectors
 from model.sources.task_files import PYLATE_DENSE
 
@@ -29,7 +28,7 @@ _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
 def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[str, Tensor]:
     """Return the float32 tensors of the modules, by their names in an artifact."""
     inside = transformer_folder(checkpoint)
-    tower = tower_vectors(inside, read_object(inside / "config.json"))
+    tower = tower_vectors(inside, encoder_fields(checkpoint))
     places, folders = tower.places if tower else (), _folders(checkpoint)
     tensors = {}
     for place, module in enumerate(modules):
@@ -40,7 +39,7 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
             folder, loaded = inside, _within(inside, places[place], shapes)
         else:
             folder = next(folders)
-            loaded = _read(folder)
+            loaded = folder_tensors(folder)
         if {name: tuple(tensor.shape) for name, tensor in loaded.items()} != shapes:
             raise CheckpointError(
                 f"{folder}: its tensors are not those of its config.json, {shapes}"
@@ -75,21 +74,11 @@ def _within(folder: Path, place: str, names: Collection[str]) -> dict[str, Tenso
 def _inside(folder: Path, keys: Mapping[str, str]) -> dict[str, Tensor]:
     """Return tensors of a tower's checkpoint by the names in `keys`, which lack its prefix."""
     prefix = FAMILIES[read_config(folder).model_type].prefix
-    tensors: dict[str, Tensor] = {}
-    for path in weight_files(folder):
-        stored = read_tensors(path, lambda key: key.removeprefix(prefix) in keys)
-        tensors |= {keys[key.removeprefix(prefix)]: tensor for key, tensor in stored.items()}
-    return tensors
+    stored = folder_tensors(folder, lambda key: key.removeprefix(prefix) in keys)
+    return {keys[key.removeprefix(prefix)]: tensor for key, tensor in stored.items()}
 
 
 def _folders(checkpoint: Path) -> Iterator[Path]:
     for entry in listed_modules(checkpoint) or ():
         if entry.kind in _WITH_TENSORS:
             yield entry.folder
-
-
-def _read(folder: Path) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for path in weight_files(folder):
-        tensors |= read_tensors(path)
-    return tensors

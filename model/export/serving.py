@@ -32,11 +32,10 @@ from model.artifact.manifest import (
     write_manifest,
 )
 from model.artifact.mapped import mapped_tensors, read_header
-from model.checkpoint import read_tensors
-from model.config.files import read_object
+from model.checkpoint import folder_tensors
 from model.errors import ArtifactError, CheckpointError
 from model.export.shared_tensors import external
-from model.sources.files import transformer_folder, weight_files
+from model.sources.files import encoder_fields, transformer_folder
 
 
 def records_of(folder: Path, names: Sequence[str]) -> dict[str, FileRecord]:
@@ -140,13 +139,10 @@ _SCALE, _BIAS = "logit_scale", "logit_bias"
 def read_dual(checkpoint: Path) -> DualConfig:
     """Return the comparison of texts with pictures of a checkpoint, without a vision tower yet."""
     inside = transformer_folder(checkpoint)
-    kind = _KINDS[str(read_object(inside / "config.json")["model_type"])]
+    kind = _KINDS[str(encoder_fields(checkpoint)["model_type"])]
     wanted = {_SCALE, _BIAS} if kind == "siglip" else {_SCALE}
-    found: dict[str, float] = {}
-    for path in weight_files(inside):
-        for key, tensor in read_tensors(path, wanted.__contains__).items():
-            if tensor.numel() == 1:
-                found[key] = float(tensor)
+    stored = folder_tensors(inside, wanted.__contains__)
+    found = {key: float(tensor) for key, tensor in stored.items() if tensor.numel() == 1}
     for key in sorted(wanted):
         if not math.isfinite(found.get(key, math.nan)):
             raise CheckpointError(f"{checkpoint}: {key} is missing, or not one finite number")

@@ -39,6 +39,7 @@ from model.errors import CheckpointError
 from model.runtimes.static import ROWS, StaticRuntime
 from model.sources.files import (
     MODULES,
+    SETTINGS,
     WEIGHTS,
     ModuleEntry,
     Progress,
@@ -48,7 +49,6 @@ from model.sources.files import (
 from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
 
-_SETTINGS = "config_sentence_transformers.json"
 _TOKENIZER = "tokenizer.json"
 _POOLING = "headscope-pooling"
 _CLASSES = "sentence_transformers.models."
@@ -189,7 +189,7 @@ def _describe(
         | {"post_processor": None, "padding": None, "truncation": None},
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
         f"{_POOLING}/config.json": {"pooling_mode": "mean"},
-        _SETTINGS: read_object(checkpoint / _SETTINGS),
+        SETTINGS: read_object(checkpoint / SETTINGS),
     }
     (folder / _POOLING).mkdir()
     for name, content in contents.items():

@@ -64,7 +64,7 @@ class ImageProcessing(Part):
 
 def read_processing(folder: Path) -> ImageProcessing:
     """Read the steps of a checkpoint's image processor."""
-    path, written = _written(folder)
+    path, written = written_fields(folder)
     defaults = _DEFAULTS[_kind(folder, path, written)]
     fields = _COMMON | defaults | written
     if fields.get("do_pad"):
@@ -121,7 +121,7 @@ _BY_MODEL_TYPE = {
 }
 
 
-def _written(folder: Path) -> tuple[Path, dict[str, Any]]:
+def written_fields(folder: Path) -> tuple[Path, dict[str, Any]]:
     """Return the file that describes the image processor, and its fields."""
     nested = read_object(folder / PROCESSOR).get("image_processor")
     if isinstance(nested, dict):

@@ -6,11 +6,13 @@ sentence-transformers' `modules.json`. Exports to other frameworks are never inc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from model.artifact.integrity import LIBRARIES, STATIC_LIBRARIES, exporter_version, sha256_once
 from model.config.files import read_json, read_object
@@ -23,11 +25,11 @@ from model.images.processing import PREPROCESSOR, PROCESSOR
 
 CONFIG = "config.json"
 MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
 METADATA = "artifact.metadata"
 """Settings of a checkpoint of Stanford's ColBERT."""
 CHAT_TEMPLATE = "chat_template.jinja"
 STATIC_EMBEDDING = "StaticEmbedding"
-_TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
 _OF_TASKS = "custom_st.Transformer"
 """Module of jina-embeddings-v3's published folder: a Transformer that takes the name of a task."""
 
@@ -82,12 +84,13 @@ def is_static(folder: Path) -> bool:
 
 
 def transformer_folder(folder: Path) -> Path:
-    """Return the folder of a checkpoint's config, weights and tokenizer.
+    """Return the folder of a checkpoint's config, weights and tokenizer; see `encoder_place`."""
+    return folder / encoder_place(folder)
 
-    It is the checkpoint folder itself, or a Transformer module's own folder in `modules.json`.
-    """
-    modules = listed_modules(folder)
-    return modules[0].folder if modules and modules[0].kind in _TRANSFORMERS else folder
+
+def encoder_fields(folder: Path) -> dict[str, Any]:
+    """Return the content of the encoder's `config.json`; empty without that file."""
+    return read_object(transformer_folder(folder) / CONFIG)
 
 
 WEIGHTS = "model.safetensors"
@@ -109,20 +112,16 @@ def weight_files(folder: Path, *, pickles: bool = True) -> list[Path]:
         if (folder / single).is_file():
             return [folder / single]
         if (folder / index).is_file():
-            return _whole_shards(folder / index)
+            path, files = folder / index, [folder / name for name in shards(folder / index)]
+            if not files:
+                raise CheckpointError(f"{path} is not an index of weights")
+            for name, file in zip(shards(path), files, strict=True):
+                if Path(name).name != name or not file.is_file():
+                    raise CheckpointError(f"{path} names {name}, which is not in the folder")
+                if is_pickle(path) != is_pickle(file):
+                    raise CheckpointError(f"{path} names {name}, which is of another format")
+            return files
     raise CheckpointError(f"{folder} holds no {WEIGHTS}{f' and no {PICKLE}' if pickles else ''}")
-
-
-def _whole_shards(index: Path) -> list[Path]:
-    names = shards(index)
-    if not names:
-        raise CheckpointError(f"{index} is not an index of weights")
-    for name in names:
-        if Path(name).name != name or not (index.parent / name).is_file():
-            raise CheckpointError(f"{index} names {name}, which is not in the folder")
-        if is_pickle(index) != is_pickle(Path(name)):
-            raise CheckpointError(f"{index} names {name}, which is of another format")
-    return [index.parent / name for name in names]
 
 
 def shards(index: Path) -> list[str]:
@@ -142,14 +141,18 @@ def is_pickle(path: Path) -> bool:
 
 def pickled_files(checkpoint: Path) -> list[Path]:
     """Return the pickles that an export of a checkpoint reads."""
-    modules = listed_modules(checkpoint) or ()
-    folders = {transformer_folder(checkpoint), *(module.folder for module in modules)}
-    files: set[Path] = set()
-    for folder in folders:
-        if any((folder / name).is_file() for pair in FORMATS for name in pair):
-            files |= {path for path in weight_files(folder) if is_pickle(path)}
-    files |= {path for name in HYBRID_HEADS if (path := checkpoint / name).is_file()}
-    return sorted(files)
+    files = (checkpoint / name for name in weights({*listing(checkpoint)}, checkpoint))
+    return [path for path in files if is_pickle(path)]
+
+
+def listing(folder: Path) -> Iterator[str]:
+    """Yield the files of a folder and of its subfolders, as `name` and `folder/name`."""
+    for path in folder.iterdir():
+        if path.is_file():
+            yield path.name
+        elif path.is_dir():
+            with contextlib.suppress(PermissionError):  # it does not belong to the checkpoint
+                yield from (f"{path.name}/{own.name}" for own in path.iterdir() if own.is_file())
 
 
 Progress = Callable[[str], None]
@@ -171,7 +174,6 @@ def cache_key(
     Raises:
         SourceError: the folder holds no checkpoint.
         ConfigError: its `modules.json` cannot be read.
-        CheckpointError: an index of its weights is damaged.
 
     """
     static = is_static(checkpoint)
@@ -180,10 +182,11 @@ def cache_key(
     digest = hashlib.sha256(export.encode())
     vocabularies = ("vocab.txt", "merges.txt", "*.spm", "*.model")
     patterns = ("*.safetensors", "*.json", "*.jinja", *vocabularies, METADATA)
+    inside = transformer_folder(checkpoint)
     folders = {checkpoint, *(module.folder for module in listed_modules(checkpoint) or ())}
-    folders |= {path.parent for path in transformer_folder(checkpoint).glob(f"*/{PEFT_CONFIG}")}
+    folders |= {path.parent for path in inside.glob(f"*/{PEFT_CONFIG}")}
     files = {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}
-    if not static and (transformer_folder(checkpoint) / CONFIG) not in files:
+    if not static and inside / CONFIG not in files:
         raise SourceError(f"{checkpoint} holds no checkpoint: there is no {CONFIG}")
     for path in sorted({*files, *pickled_files(checkpoint)}):
         name = path.relative_to(checkpoint).as_posix()
@@ -212,13 +215,13 @@ DESCRIPTIONS = frozenset(
         *(*TOKENIZERS, "merges.txt", "source.spm", "target.spm", "target_vocab.json"),
         *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", CHAT_TEMPLATE),
         *(CONFIG, *_PROCESSORS, INDEX, PICKLE_INDEX, METADATA),
-        *(MODULES, "config_sentence_transformers.json", *TRANSFORMER_FILES),
+        *(MODULES, SETTINGS, *TRANSFORMER_FILES),
     }
 )
 """Names of the small files that describe a checkpoint, in its folder or in a module's."""
 _ENCODERS = ("Transformer", "CLIPModel", STATIC_EMBEDDING)
 """Endings of the kinds of modules that read tokens."""
-_WITHOUT_CONFIG = {"Normalize", *_TRANSFORMERS, STATIC_EMBEDDING}
+_WITHOUT_CONFIG = {"Normalize", "MLMTransformer", *_ENCODERS}
 """Kinds of modules without a `config.json`, or whose `config.json` is the encoder's."""
 _HYBRID_POSITIONS = 8192
 """Minimum `max_position_embeddings` of bge-m3 and models that were trained from it."""
@@ -237,7 +240,7 @@ def reads_pictures(folder: Path) -> bool:
 
 def _inputs(folder: Path) -> list[tuple[str, ...]]:
     """Return the possible names of a tokenizer's file, of an image processor's, or of both."""
-    fields = read_object(folder / encoder_place(folder) / CONFIG)
+    fields = encoder_fields(folder)
     types = [own["model_type"] for own in towers(fields).values()] or [fields.get("model_type")]
     return [
         _PROCESSORS if pictures else TOKENIZERS
@@ -247,8 +250,7 @@ def _inputs(folder: Path) -> list[tuple[str, ...]]:
 
 def task_places(folder: Path) -> list[str]:
     """Return the folders of the tasks of a checkpoint for transformers, as `ModuleEntry.place`."""
-    encoder = encoder_place(folder)
-    config = read_object(folder / encoder / CONFIG)
+    encoder, config = encoder_place(folder), encoder_fields(folder)
     named = config.get("lora_adaptations") if config.get("model_type") == JINA_V3 else None
     tasks = named if isinstance(named, list) else []
     return [f"{encoder}{folder_name(str(task))}/" for task in tasks]
@@ -260,7 +262,7 @@ def may_be_hybrid(folder: Path) -> bool:
     No file names bge-m3 itself: it is an XLM-RoBERTa of 8,192 tokens that pools the first token, as
     some dense models are.
     """
-    config = read_object(folder / encoder_place(folder) / CONFIG)
+    config = encoder_fields(folder)
     positions = config.get("max_position_embeddings")
     if config.get("model_type") != "xlm-roberta" or not isinstance(positions, int):
         return False

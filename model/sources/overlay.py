@@ -24,8 +24,16 @@ from typing import Any, Literal
 from model.config.files import read_json, read_object
 from model.errors import ConfigError, ModelError
 from model.families.towers import Tower, towers
-from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing
-from model.sources.files import CHAT_TEMPLATE, CONFIG, MODULES, listed_modules, transformer_folder
+from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing, written_fields
+from model.sources.files import (
+    CHAT_TEMPLATE,
+    CONFIG,
+    MODULES,
+    encoder_fields,
+    encoder_place,
+    listed_modules,
+    transformer_folder,
+)
 from model.sources.home import EXPORTS, make_cache
 from model.sources.task_files import LOGIT_SCORE
 
@@ -42,21 +50,16 @@ def with_image_size(checkpoint: Path, size: tuple[int, int], folders: Path) -> P
     """
     inside = transformer_folder(checkpoint)
     whole = read_object(inside / PROCESSOR)
-    nested = whole.get("image_processor")
-    own = nested if isinstance(nested, dict) else read_object(inside / PREPROCESSOR)
-    if not own:
+    if not (inside / PREPROCESSOR).is_file() and "image_processor" not in whole:
         raise ConfigError(f"{checkpoint} has no image processor: leave out --image-size")
+    path, own = written_fields(inside)
     read_processing(inside)
-    resized = own | {
-        "do_resize": True,
-        "size": {"height": size[0], "width": size[1]},
-        "do_center_crop": False,
-    }
-    name, content = PREPROCESSOR, resized
-    if own is nested:
-        name, content = PROCESSOR, whole | {"image_processor": resized}
-    place = (inside / name).relative_to(checkpoint).as_posix()
-    return overlaid(checkpoint, {place: json.dumps(content)}, folders)
+    size_of_all = {"do_resize": True, "size": {"height": size[0], "width": size[1]}}
+    content = own | size_of_all | {"do_center_crop": False}
+    if path.name == PROCESSOR:
+        content = whole | {"image_processor": content}
+    written = {encoder_place(checkpoint) + path.name: json.dumps(content)}
+    return overlaid(checkpoint, written, folders)
 
 
 PoolingSetting = Literal["cls", "mean", "last-token", "splade", "yes-no"]
@@ -110,7 +113,7 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
             replace, or two towers.
 
     """
-    if towers(read_object(transformer_folder(checkpoint) / CONFIG)):
+    if towers(encoder_fields(checkpoint)):
         raise ConfigError(f"{checkpoint}: --pooling is not for CLIP and SigLIP: leave it out")
     modules, config = _modules(checkpoint, pooling)
     written = {MODULES: json.dumps(modules)}
@@ -173,8 +176,8 @@ def _numbered(kinds: list[tuple[str, str]]) -> list[dict[str, object]]:
 def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Path:
     """Return a folder of links to a checkpoint's files, in which some files are replaced or added.
 
-    `written` has the content of each replaced or added file by its path in the folder. The folder,
-    in `folders`, is reused if it exists.
+    `written` has the content of each replaced or added file by its path, `name` or `folder/name`.
+    The folder, in `folders`, is reused if it exists.
     """
     names = sorted(path.name for path in checkpoint.iterdir())
     decides = json.dumps([str(checkpoint.resolve()), names, dict(written)])
@@ -193,31 +196,27 @@ def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Pat
 
 
 def _fill(folder: Path, source: Path, written: Mapping[str, str]) -> None:
-    """Write files into a folder, and link to the other files of its source, if that exists."""
-    tops = {name.partition("/")[0] for name in written}
-    for path in source.iterdir() if source.is_dir() else ():
-        if path.name not in tops:
-            (folder / path.name).symlink_to(path.resolve())
-    for top in tops:
-        if top in written:
-            (folder / top).write_text(written[top], encoding="utf-8")
-            continue
-        (folder / top).mkdir()
-        inner = {
-            name.partition("/")[2]: content
-            for name, content in written.items()
-            if name.startswith(f"{top}/")
-        }
-        _fill(folder / top, source / top, inner)
+    """Link to the files of a folder, and write others in place of them or beside them."""
+    for path in source.iterdir():
+        (folder / path.name).symlink_to(path.resolve())
+    for name, content in written.items():
+        path = folder / name
+        if path.parent.is_symlink():  # the other files of a module's folder are linked one by one
+            linked = path.parent.resolve()
+            path.parent.unlink()
+            path.parent.mkdir()
+            _fill(path.parent, linked, {})
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(content, encoding="utf-8")
 
 
 def split(checkpoint: Path, folders: Path) -> dict[Tower, Path]:
     """Write a folder for each tower of a checkpoint, and return them; empty without towers."""
-    inside = transformer_folder(checkpoint)
-    path = (inside.relative_to(checkpoint) / CONFIG).as_posix()
+    path = encoder_place(checkpoint) + CONFIG
     return {
         tower: overlaid(checkpoint, {path: json.dumps(config)}, folders)
-        for tower, config in towers(read_object(inside / CONFIG)).items()
+        for tower, config in towers(encoder_fields(checkpoint)).items()
     }
 
 
@@ -227,8 +226,7 @@ def as_folders(checkpoint: Path) -> Iterator[dict[Tower, Path]]:
 
     Errors inside name the checkpoint in place of these folders.
     """
-    config = read_object(transformer_folder(checkpoint) / CONFIG)
-    if not towers(config):
+    if not towers(encoder_fields(checkpoint)):
         yield {}
         return
     with tempfile.TemporaryDirectory() as folder:

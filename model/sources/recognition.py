@@ -8,12 +8,11 @@ safetensors file. Pickles are never opened here. Without torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from model.config.encoder import EncoderConfig
-from model.config.files import read_object
-from model.errors import CheckpointError, ConfigError
+from model.errors import CheckpointError, ConfigError, shortened
 from model.families.registry import (
     FAMILIES,
     parse_config,
@@ -30,12 +29,15 @@ from model.sources.files import (
     PICKLE,
     TOKENIZERS,
     WEIGHTS,
+    encoder_fields,
     encoder_place,
     is_pickle,
     is_static,
     listed_modules,
+    listing,
     pickled_files,
     reads_pictures,
+    transformer_folder,
     weight_files,
 )
 from model.sources.headers import FULL, check_weights
@@ -91,12 +93,12 @@ def kind_of(config: Mapping[str, object]) -> str | None:
 _POINTER = b"version https://git-lfs"
 _ADAPTER = "adapter_config.json"
 _TRAINING = re.compile(r"(^|/)(training_args|optimizer|scheduler|scaler|rng_state)[^/]*$")
+_PICKLES = (
+    "pickled weights alone ({}), which are not read, as to open them can run code: convert them to "
+    "safetensors once, by AutoModel.from_pretrained(…).save_pretrained(…)"
+)
 _OTHER_WEIGHTS = (
-    (
-        re.compile(r"(?<!openvino_model)\.(bin|pt|pth|ckpt|pkl)$"),
-        "pickled weights alone ({}), which are not read, as to open them can run code: convert "
-        "them to safetensors once, by AutoModel.from_pretrained(…).save_pretrained(…)",
-    ),
+    (re.compile(r"(?<!openvino_model)\.(bin|pt|pth|ckpt|pkl)$"), _PICKLES),
     (
         re.compile(r"(\.h5|\.msgpack|\.ot|\.ckpt\.index|/saved_model\.pb)$"),
         "weights of TensorFlow, Flax or Rust alone ({}), which are not read: name a checkpoint "
@@ -134,18 +136,18 @@ def check_recognised(folder: Path, *, pickles: bool = True) -> None:
         CheckpointError: its files are of an unsupported kind.
 
     """
-    names = list(_listing(folder))
+    names = list(listing(folder))
     _check_pulled(folder, filter(_holds_files, names))
-    if is_static(folder):
-        check_described(folder, names, str(folder), pickles=pickles)
-        return
-    with as_folders(folder) as parts:
-        for tower in parts.values():
-            check_recognised(tower, pickles=pickles)
-        if parts:
-            return
     check_described(folder, names, str(folder), pickles=pickles)
-    home = folder / encoder_place(folder)
+    if not is_static(folder):
+        with as_folders(folder) as parts:
+            for own in parts.values() or [folder]:
+                _check_files(own, pickles=pickles)
+
+
+def _check_files(folder: Path, *, pickles: bool) -> None:
+    """Raise an error for files of one encoder that are missing or damaged."""
+    home = transformer_folder(folder)
     if reads_pictures(folder):
         read_processing(home)
     elif not any((home / name).is_file() for name in TOKENIZERS):
@@ -160,7 +162,7 @@ def check_recognised(folder: Path, *, pickles: bool = True) -> None:
 def _check_pulled(folder: Path, names: Iterable[str]) -> None:
     if pointers := [name for name in names if _is_pointer(folder / name)]:
         raise CheckpointError(
-            f"{folder} holds Git LFS pointers in place of files ({_some(pointers)}): "
+            f"{folder} holds Git LFS pointers in place of files ({shortened(pointers)}): "
             "run `git lfs pull` there"
         )
 
@@ -193,14 +195,14 @@ def _check_encoder(folder: Path, names: Collection[str], source: str, *, pickles
         )
     if encoder + CONFIG not in names:
         raise ConfigError(f"{source} {_without_config(folder, names)}")
-    encoder_config = _checked_config(read_object(folder / encoder / CONFIG), source)
+    encoder_config = _checked_config(encoder_fields(folder), source)
     formats = FORMATS if pickles else FORMATS[:1]
     if not {encoder + name for pair in formats for name in pair} & set(names):
         raise CheckpointError(f"{source} {_without_weights(names)}")
     if not pickles:
         _check_modules(folder, names, source)
         if heads := [name for name in HYBRID_HEADS if name in names]:
-            raise CheckpointError(f"{source} has {_said_of_pickles(heads[0])}")
+            raise CheckpointError(f"{source} has {_PICKLES.format(heads[0])}")
     size, longest = encoder_config.hidden_size, encoder_config.max_position_embeddings
     read_sentence(folder, longest, size)
 
@@ -210,7 +212,7 @@ def _check_modules(folder: Path, names: Collection[str], source: str) -> None:
     for item in listed_modules(folder) or ():
         pickle = item.place + PICKLE
         if item.place and item.place + WEIGHTS not in names and pickle in names:
-            raise CheckpointError(f"{source}: {item.name} has {_said_of_pickles(pickle)}")
+            raise CheckpointError(f"{source}: {item.name} has {_PICKLES.format(pickle)}")
 
 
 def _checked_config(config: Mapping[str, object], source: str) -> EncoderConfig:
@@ -252,28 +254,8 @@ def _without_weights(names: Collection[str]) -> str:
     names = [name for name in names if not _TRAINING.search(name)]
     for pattern, message in _OTHER_WEIGHTS:
         if matches := sorted(name for name in names if pattern.search(name)):
-            return f"holds {message.format(_some(matches))}"
+            return f"holds {message.format(shortened(matches))}"
     return f"{_NO_CHECKPOINT}{WEIGHTS}"
-
-
-def _said_of_pickles(name: str) -> str:
-    return _OTHER_WEIGHTS[0][1].format(name)
-
-
-def _listing(folder: Path) -> Iterator[str]:
-    """Yield the files of a folder and of its subfolders, as `name` and `folder/name`."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            yield from (f"{path.name}/{inner.name}" for inner in _children(path) if inner.is_file())
-        elif path.is_file():
-            yield path.name
-
-
-def _children(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except PermissionError:  # such a folder does not belong to the checkpoint
-        return []
 
 
 def _holds_files(name: str) -> bool:
@@ -284,8 +266,3 @@ def _holds_files(name: str) -> bool:
 def _is_pointer(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_POINTER)) == _POINTER
-
-
-def _some(names: list[str], limit: int = 3) -> str:
-    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + remainder

@@ -22,6 +22,7 @@ from model.numerics.pooling import PoolingMode, PoolingName, modes_of
 from model.numerics.vector_modules import ENCODER_ACTIVATIONS, Dense, LayerNorm, VectorModule
 from model.sources.files import (
     MODULES,
+    SETTINGS,
     STATIC_EMBEDDING,
     ModuleEntry,
     listed_modules,
@@ -141,10 +142,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     task = task_kind(folder)
     if task == "late_interaction":
         files = read_late_files(folder)
-        fields = {name: getattr(files, name) for name in _LATE_FIELDS}
-        return fields | {"similarity_fn_name": files.similarity}, [*files.limits, longest]
+        return {name: getattr(files, name) for name in _LATE_FIELDS}, [*files.limits, longest]
     limits: list[Any] = []
-    fields = {}
+    fields: dict[str, Any] = {}
     read_logit_score(folder)
     pools = [entry.kind for entry in entries or ()][1:2] == ["Pooling"]
     tower = None if pools else tower_vectors(inside, config)
@@ -166,7 +166,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     return fields, [*limits, longest]
 
 
-_LATE_FIELDS = ("prompts", "default_prompt_name", "lowercase")
+_LATE_FIELDS = ("prompts", "default_prompt_name", "lowercase", "similarity_fn_name")
 
 
 def _tasks(folder: Path, config: dict[str, Any], prompts: dict[str, str]) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _tasks(folder: Path, config: dict[str, Any], prompts: dict[str, str]) -> dic
 
 def _prompts(folder: Path) -> dict[str, Any]:
     """Return the prompts of a checkpoint with a task head, which has no vectors of texts."""
-    path = folder / "config_sentence_transformers.json"
+    path = folder / SETTINGS
     content = read_object(path)
     if content.get("max_active_dims"):
         raise ConfigError(
@@ -201,7 +201,7 @@ def _from_modules(
 
     A tower has modules of its own before them.
     """
-    settings = folder / "config_sentence_transformers.json"
+    settings = folder / SETTINGS
     check_model_type(settings, read_object(settings))
     kinds = [entry.kind for entry in entries]
     check_modules(folder / MODULES, kinds, tower=tower is not None)

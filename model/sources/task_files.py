@@ -38,6 +38,7 @@ from model.sources.files import (
     HYBRID_HEADS,
     METADATA,
     MODULES,
+    SETTINGS,
     ModuleEntry,
     listed_modules,
     transformer_folder,
@@ -187,7 +188,6 @@ def _chat_template(folder: Path) -> str | None:
 
 
 PYLATE_DENSE = "pylate.models.Dense.Dense"
-_SETTINGS = "config_sentence_transformers.json"
 _STANFORD = "HF_ColBERT"
 _TOKENS = "token_embeddings"
 _PREFIXES = {"query": "query_prefix", "document": "document_prefix"}
@@ -231,7 +231,7 @@ class LateFiles(Part):
     skipped: tuple[str, ...] = ()
     """Words whose tokens get no vector."""
     skipped_in: tuple[Role, ...] = ("document",)
-    similarity: Literal["maxsim", "meanmaxsim"] = "maxsim"
+    similarity_fn_name: Literal["maxsim", "meanmaxsim"] = "maxsim"
     limits: tuple[Any, ...] = ()
     """Limits on the number of tokens of any text."""
     lowercase: bool = False
@@ -243,7 +243,7 @@ def is_late_interaction(folder: Path) -> bool:
     if modules is None:
         named = read_object(folder / "config.json").get("architectures")
         return isinstance(named, list) and _STANFORD in named
-    settings = read_object(folder / _SETTINGS)
+    settings = read_object(folder / SETTINGS)
     if settings.get("model_type") not in (None, "SentenceTransformer"):
         return settings["model_type"] in ("MultiVectorEncoder", "ColBERT")
     kinds = [module.kind for module in modules]
@@ -257,19 +257,18 @@ def read_late_files(folder: Path) -> LateFiles:
     with naming(f"{folder}: invalid files of a late-interaction model"):
         if modules is None:
             return LateFiles(**_stanford(folder))
-        settings = read_object(folder / _SETTINGS)
+        settings = read_object(folder / SETTINGS)
         if settings.get("model_type") == "MultiVectorEncoder":
             return LateFiles(**_sentence_transformers(folder, modules, settings))
         return LateFiles(**_pylate(folder, modules, settings))
 
 
 def _sentence_transformers(folder: Path, modules: list[ModuleEntry], settings: Fields) -> Fields:
-    path = folder / _SETTINGS
+    path = folder / SETTINGS
     refuse_unknown(path, settings, MODEL_KEYS)
-    masks = [module for module in modules if module.kind == "MultiVectorMask"]
     others = [module for module in modules if module.kind != "MultiVectorMask"]
-    if len(masks) != 1 or not _are(others, {"Dense", "Normalize"}):
-        raise _refused(folder, modules)
+    masks = [module for module in modules if module.kind == "MultiVectorMask"]
+    _check_kinds(folder, modules, {"Dense", "Normalize", "MultiVectorMask"}, masks=1)
     inside = transformer_folder(folder)
     limits, lowercase = read_transformer(inside, also=_ROLE_KEYS)
     of_roles = read_object(inside / "sentence_bert_config.json")
@@ -283,17 +282,16 @@ def _sentence_transformers(folder: Path, modules: list[ModuleEntry], settings: F
         "expansion": of_roles.get("query_expansion"),
         "skipped": mask.get("skiplist_words") or (),
         "skipped_in": [tasks] if isinstance(tasks, str) else tasks,
-        "similarity": settings.get("similarity_fn_name") or "maxsim",
+        "similarity_fn_name": settings.get("similarity_fn_name") or "maxsim",
         "limits": limits,
         "lowercase": lowercase,
     }
 
 
 def _pylate(folder: Path, modules: list[ModuleEntry], settings: Fields) -> Fields:
-    path = folder / _SETTINGS
+    path = folder / SETTINGS
     refuse_unknown(path, settings, MODEL_KEYS | _PYLATE_KEYS)
-    if not _are(modules, {"Dense", PYLATE_DENSE}):
-        raise _refused(folder, modules)
+    _check_kinds(folder, modules, {"Dense", PYLATE_DENSE}, masks=0)
     limits, lowercase = read_transformer(transformer_folder(folder))
     prefixes = {role: settings[key] or "" for role, key in _PREFIXES.items() if key in settings}
     words = settings.get("skiplist_words")
@@ -311,7 +309,7 @@ def _pylate(folder: Path, modules: list[ModuleEntry], settings: Fields) -> Field
         "document_length": settings.get("document_length"),
         "expansion": expansion,
         "skipped": words,
-        "similarity": "meanmaxsim" if named == "meanmaxsim" else "maxsim",
+        "similarity_fn_name": "meanmaxsim" if named == "meanmaxsim" else "maxsim",
         "limits": limits,
         "lowercase": lowercase,
     }
@@ -361,19 +359,18 @@ def _prompts(path: Path, settings: Fields, prefixes: Mapping[str, str] | None = 
     return fields | {"prompts": prompts}
 
 
-def _are(modules: Sequence[ModuleEntry], known: set[str]) -> bool:
-    """Return whether the modules are a Transformer followed by known ones only."""
+def _check_kinds(
+    folder: Path, modules: Sequence[ModuleEntry], known: set[str], *, masks: int
+) -> None:
+    """Raise an error unless modules are a Transformer, then known ones with `masks` masks."""
     kinds = [module.kind for module in modules]
-    return kinds[:1] == ["Transformer"] and set(kinds[1:]) <= known
-
-
-def _refused(folder: Path, modules: Sequence[ModuleEntry]) -> ConfigError:
-    kinds = " → ".join(module.kind for module in modules)
-    return ConfigError(
-        f"{folder / MODULES}: the modules {kinds} are not supported for a vector a token; "
-        "Transformer, then Dense and Normalize with one MultiVectorMask, or PyLate's Transformer "
-        "and Dense, are"
-    )
+    known_only = kinds[:1] == ["Transformer"] and set(kinds[1:]) <= known
+    if not known_only or kinds.count("MultiVectorMask") != masks:
+        raise ConfigError(
+            f"{folder / MODULES}: the modules {' → '.join(kinds)} are not supported for a vector a "
+            "token; Transformer, then Dense and Normalize with one MultiVectorMask, or PyLate's "
+            "Transformer and Dense, are"
+        )
 
 
 def _token_module(entry: ModuleEntry) -> TokenModule:

@@ -6,18 +6,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from model.checkpoint import filled, read_tensors, stored_tensors
+from model.checkpoint import filled, folder_tensors, stored_tensors
 from model.config.encoder import EncoderConfig
 from model.config.files import naming, read_object
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind, Transform
-from model.sources.files import transformer_folder, weight_files
+from model.sources.files import encoder_fields, transformer_folder
 from model.sources.task_files import (
     WITH_TEACHER,
     LogitScore,
@@ -45,8 +45,9 @@ class Layout:
     """Key of `config.json` for whether `dense` has a bias; empty if it always has one."""
     output_bias: str | bool = True
     """Whether `output` has a bias, or the key of `config.json` for it, which is true by default."""
-    last: bool = False
-    """Whether sequences are classified by their last token, in place of `classifier_pooling`."""
+    pooling: Literal["cls", "mean", "last", "first_two", "cls_mean"] | None = None
+    """Pooling before a sequence classification, see `TaskConfig`; the config's
+    `classifier_pooling` when None."""
     bias: str | None = None
     """Key of the last map's bias in checkpoints that store it elsewhere."""
     norm_eps: float | None = None
@@ -55,10 +56,6 @@ class Layout:
     """Whether `dense` maps to the size of the embeddings."""
     second: str | None = None
     """Key of a map of the second token. The logits of `output` and of this map are averaged."""
-    patches: bool = False
-    """Whether the mean of a picture's patches is classified."""
-    class_token: bool = False
-    """Whether the class token is classified with the mean of the patches, before it."""
 
 
 _MODERNBERT = Layout(
@@ -89,12 +86,13 @@ _POOLER = Layout(output="classifier", dense="pooler.dense", activation="tanh")
 _GTE_LM_HEAD = Layout(
     output="lm_head.decoder", dense="lm_head.dense", activation="gelu", norm="lm_head.norm"
 )
-_PATCHES = Layout(output="classifier", patches=True)
-_LAST = Layout(output="score", output_bias=False, last=True)
+_LAST = Layout(output="score", output_bias=False, pooling="last")
 
-WITH_TEACHER_LAYOUT = Layout(output="cls_classifier", second="distillation_classifier")
+WITH_TEACHER_LAYOUT = Layout(
+    output="cls_classifier", second="distillation_classifier", pooling="first_two"
+)
 """Layout of DeiT with a distilled classifier."""
-WORD_LOGITS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+WORD_LOGITS = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose logits of words are one map without a bias, `lm_head`."""
 LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
     "sequence_classification": {
@@ -114,10 +112,14 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
         "new": _POOLER,
         "roberta": _ROBERTA,
         "xlm-roberta": _ROBERTA,
-        **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LAST),
-        **dict.fromkeys(("deit", "vit"), _CLASSIFIER),
-        **dict.fromkeys(("clip_vision_model", "siglip_vision_model"), _PATCHES),
-        **dict.fromkeys(("dinov2", "dinov2_with_registers"), replace(_PATCHES, class_token=True)),
+        **dict.fromkeys(WORD_LOGITS, _LAST),
+        **dict.fromkeys(("deit", "vit"), replace(_CLASSIFIER, pooling="cls")),
+        **dict.fromkeys(
+            ("clip_vision_model", "siglip_vision_model"), replace(_CLASSIFIER, pooling="mean")
+        ),
+        **dict.fromkeys(
+            ("dinov2", "dinov2_with_registers"), replace(_CLASSIFIER, pooling="cls_mean")
+        ),
     },
     "token_classification": {
         **dict.fromkeys(
@@ -221,12 +223,11 @@ def _word_logits(folder: Path, encoder: Encoder) -> Tensor:
     """Return the map `[V, H]` from a hidden state to the logits of words."""
     if encoder.config.model_type not in WORD_LOGITS:
         raise ConfigError(
-            f"{folder}: LogitScore is supported for {', '.join(sorted(WORD_LOGITS))}; not for "
+            f"{folder}: LogitScore is supported for {', '.join(WORD_LOGITS)}; not for "
             f"{encoder.config.model_type}"
         )
-    for path in weight_files(folder):
-        for tensor in read_tensors(path, lambda key: key == _WORD_LOGITS).values():
-            return tensor
+    for tensor in folder_tensors(folder, lambda key: key == _WORD_LOGITS).values():
+        return tensor
     if read_object(folder / "config.json").get("tie_word_embeddings") is False:
         raise CheckpointError(f"{folder}: {_WORD_LOGITS} is missing, which LogitScore needs")
     return encoder.embeddings.word.weight.detach()
@@ -239,7 +240,7 @@ def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskM
 
 def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConfig) -> TaskConfig:
     """Read the config of a checkpoint's task head from its configuration files."""
-    fields = read_object(transformer_folder(folder) / "config.json")
+    fields = encoder_fields(folder)
     if kind == "sparse":
         if not fields.get("legacy", True):
             raise ConfigError("config.json: legacy: false is not supported for sparse vectors")
@@ -281,29 +282,19 @@ def build_task_head(
 
 def _rows(fields: Mapping[str, Any], layout: Layout, encoder: EncoderConfig) -> dict[str, Any]:
     """Return the pooling before a sequence classification, and the first token of a mean."""
-    patches = encoder.embeddings.patches
-    if patches is None:
-        return {"pooling": _pooling(fields, layout)}
-    if not layout.patches:
-        return {"pooling": "first_two" if layout.second else "cls"}
-    pooling = "cls_mean" if layout.class_token else "mean"
-    return {"pooling": pooling, "first_token": len(patches.special_tokens)}
-
-
-def _pooling(fields: Mapping[str, Any], layout: Layout) -> str:
-    """Return the pooling before a text's classification: `cls`, `mean` or `last`."""
-    if layout.last:
-        return "last"
-    pooling = fields.get("classifier_pooling", "cls")
-    if pooling not in ("cls", "mean"):
+    pooling = layout.pooling or fields.get("classifier_pooling", "cls")
+    if layout.pooling is None and pooling not in ("cls", "mean"):
         raise ConfigError(
             f"config.json: the task head's pooling {pooling!r} is not supported; cls and mean are"
         )
-    return str(pooling)
+    patches = encoder.embeddings.patches
+    of_patches = patches is not None and pooling in ("mean", "cls_mean")
+    first = {"first_token": len(patches.special_tokens)} if patches and of_patches else {}
+    return {"pooling": pooling, **first}
 
 
 def _layout(folder: Path, kind: TaskKind, model_type: str) -> Layout:
-    names = read_object(transformer_folder(folder) / "config.json").get("architectures") or []
+    names = encoder_fields(folder).get("architectures") or []
     if model_type == "deit" and any(str(name).endswith(WITH_TEACHER) for name in names):
         return WITH_TEACHER_LAYOUT
     known = LAYOUTS[kind]
@@ -351,10 +342,8 @@ def _tensors(folder: Path, layout: Layout) -> dict[str, Tensor]:
     }
     if layout.bias is not None:
         wanted[layout.bias] = "output.bias"
-    tensors: dict[str, Tensor] = {}
-    for path in weight_files(folder):
-        stored = read_tensors(path, lambda key: _own_name(key, wanted) is not None)
-        tensors |= {str(_own_name(key, wanted)): tensor for key, tensor in stored.items()}
+    stored = folder_tensors(folder, lambda key: _own_name(key, wanted) is not None)
+    tensors = {str(_own_name(key, wanted)): tensor for key, tensor in stored.items()}
     return _averaged(tensors) if layout.second else tensors
 
 
