@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from model.config.decoder import DecoderConfig
 from model.config.encoder import ActivationName, AttentionLayout, EmbeddingLayout, LayerLayout
 from model.families.family import OUTPUT, Family, Renames
 from model.families.keys import Count, EncoderDecoderKeys, PaddingId
@@ -52,27 +51,20 @@ class BartKeys(EncoderDecoderKeys):
             "embeddings": EmbeddingLayout(scale=scale, **self._embeddings),
         }
 
-    @classmethod
-    def read_decoder(cls, fields: Mapping[str, Any]) -> DecoderConfig | None:
-        """Return the decoder of a checkpoint; None for a model with only an encoder."""
-        keys = cls.parse(fields)
-        if keys.encoder_alone:
-            return None
-        layers = keys.encoder_fields() | {
-            "vocab_size": keys.target_words,
-            "num_hidden_layers": keys.decoder_layers,
-            "num_attention_heads": keys.decoder_attention_heads,
-            "intermediate_size": keys.decoder_ffn_dim,
+    def _decoder(self) -> dict[str, Any]:
+        layers = {
+            "vocab_size": self.target_words,
+            "num_hidden_layers": self.decoder_layers,
+            "num_attention_heads": self.decoder_attention_heads,
+            "intermediate_size": self.decoder_ffn_dim,
             "attention": AttentionLayout(causal=True),
         }
-        return DecoderConfig.model_validate(
-            {
-                "layers": layers,
-                "start_token_id": keys.decoder_start_token_id,
-                "output_bias": cls._output_bias,
-                "tied_output": keys.tie_word_embeddings,
-            }
-        )
+        return {
+            "layers": layers,
+            "start_token_id": self.decoder_start_token_id,
+            "output_bias": self._output_bias,
+            "tied_output": self.tie_word_embeddings,
+        }
 
     @property
     def target_words(self) -> int:
@@ -93,12 +85,8 @@ class MBartConfig(BartKeys):
     target.
     """
 
+    _fixed: ClassVar[Mapping[str, Any]] = {**BartKeys._fixed, "decoder_start_token_id": None}
     _layer: ClassVar[LayerLayout] = LayerLayout(order="pre_norm")
-
-    @classmethod
-    def read_decoder(cls, fields: Mapping[str, Any]) -> DecoderConfig | None:
-        """Return the decoder of a checkpoint."""
-        return super().read_decoder({**fields, "decoder_start_token_id": None})
 
 
 class M2M100Config(BartKeys):

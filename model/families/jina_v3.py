@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,15 +47,6 @@ class PeftConfig(BaseModel):
     layers_to_transform: None = None
 
 
-@dataclass(frozen=True)
-class TaskFolder:
-    """Adapter of a task in a folder of its own."""
-
-    task: str
-    folder: Path
-    config: PeftConfig
-
-
 def is_jina_v3(fields: Mapping[str, Any]) -> bool:
     """Return whether a `config.json` is of jina-embeddings-v3, in either of its two layouts."""
     kind = fields.get("model_type")
@@ -85,12 +75,12 @@ def task_names(folder: Path, fields: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(named)
 
 
-def task_folders(folder: Path, tasks: tuple[str, ...]) -> list[TaskFolder]:
-    """Return the tasks' own folders, in order; none if no task has one."""
+def task_folders(folder: Path, tasks: tuple[str, ...]) -> dict[Path, PeftConfig]:
+    """Return the folders of the tasks' adapters, in order; none if no task has one."""
     paths = {task: folder / folder_name(task) / PEFT_CONFIG for task in tasks}
     if not any(path.is_file() for path in paths.values()):
-        return []
-    folders = []
+        return {}
+    folders = {}
     for task, path in paths.items():
         missing = next((p for p in (path, path.with_name(PEFT_WEIGHTS)) if not p.is_file()), None)
         if missing:
@@ -99,8 +89,7 @@ def task_folders(folder: Path, tasks: tuple[str, ...]) -> list[TaskFolder]:
                 "which config.json names in lora_adaptations: fetch it too"
             )
         with naming(path):
-            config = PeftConfig.model_validate(read_json(path))
-        folders.append(TaskFolder(task, path.parent, config))
+            folders[path.parent] = PeftConfig.model_validate(read_json(path))
     return folders
 
 
@@ -109,8 +98,8 @@ def with_task_fields(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     tasks = task_names(folder, fields)
     if not tasks:
         return dict(fields)
-    ranks = [own.config.r for own in task_folders(folder, tasks)]
-    rank = {"lora_rank": max(ranks)} if ranks else {}
+    folders = task_folders(folder, tasks)
+    rank = {"lora_rank": max(own.r for own in folders.values())} if folders else {}
     return {**fields, "lora_adaptations": list(tasks), **rank}
 
 

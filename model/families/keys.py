@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
+from model.config.decoder import DecoderConfig
 from model.config.encoder import ActivationName, EncoderConfig, NormalizerName, ScoreName
 from model.families.rotary import LONGEST
 
@@ -92,6 +93,20 @@ class EncoderDecoderKeys(SharedKeys):
         """Whether the checkpoint has only an encoder, as `T5EncoderModel`."""
         names = self.architectures or ()
         return any(re.search(r"Encoder(Model)?$", name) for name in names)
+
+    @classmethod
+    def read_decoder(cls, fields: Mapping[str, Any]) -> DecoderConfig | None:
+        """Return the decoder of a checkpoint; None for a model with only an encoder."""
+        keys = cls.parse(fields)
+        if keys.encoder_alone:
+            return None
+        own = keys._decoder()
+        layers = keys.encoder_fields() | own["layers"]
+        return DecoderConfig.model_validate(own | {"layers": layers})
+
+    def _decoder(self) -> dict[str, Any]:
+        """Return the fields of the decoder's config; `layers` without fields equal to the encoder's."""
+        raise NotImplementedError
 
     @model_validator(mode="after")
     def _has_an_encoder(self) -> Self:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from model.config.decoder import DecoderConfig
 from model.config.encoder import (
     ActivationName,
     AttentionLayout,
@@ -125,25 +124,18 @@ class T5Config(EncoderDecoderKeys):
             ),
         )
 
-    @classmethod
-    def read_decoder(cls, fields: Mapping[str, Any]) -> DecoderConfig | None:
-        """Return the decoder of a T5 checkpoint; None if it has only an encoder."""
-        keys = cls.parse(fields)
-        if keys.encoder_alone:
-            return None
-        start = keys.decoder_start_token_id
-        layers = keys.encoder_fields() | {
-            "num_hidden_layers": keys.num_decoder_layers or keys.num_hidden_layers,
-            "attention": keys._attention("t5_causal"),
+    def _decoder(self) -> dict[str, Any]:
+        start = self.decoder_start_token_id
+        layers = {
+            "num_hidden_layers": self.num_decoder_layers or self.num_hidden_layers,
+            "attention": self._attention("t5_causal"),
         }
-        return DecoderConfig.model_validate(
-            {
-                "layers": layers,
-                "start_token_id": keys.pad_token_id if start is None else start,
-                "cross_bias": False,
-                "output_scale": keys.hidden_size**-0.5 if keys.scales_output else 1.0,
-            }
-        )
+        return {
+            "layers": layers,
+            "start_token_id": self.pad_token_id if start is None else start,
+            "cross_bias": False,
+            "output_scale": self.hidden_size**-0.5 if self.scales_output else 1.0,
+        }
 
 
 _BIAS = r"^layers\.(\d+)\.layer\.0\.SelfAttention\.relative_attention_bias\."

@@ -89,7 +89,7 @@ def _of_targets(folder: Path, vocabulary: Vocabulary) -> Vocabulary:
             )
     if len(set(ids.values())) < len(ids):
         raise CheckpointError(f"{path} lacks special tokens, and other tokens have their ids")
-    return vocabulary.with_ids(ids)
+    return replace(vocabulary, ids=ids)
 
 
 _LANGUAGES = {
@@ -120,7 +120,7 @@ def m2m_100(files: TokenizerFiles, side: Side) -> tuple[Tokenizer, DeclaredToken
     languages = _languages(files, len(declared.ids))
     ids = dict(languages.values()) | dict(vocabulary.ids)
     model = read_piece_model(files.folder / "sentencepiece.bpe.model")
-    tokenizer = piece_tokenizer(model, vocabulary.with_ids(ids))
+    tokenizer = piece_tokenizer(model, replace(vocabulary, ids=ids))
     name = "src_lang" if side == "source" else "tgt_lang"
     language = files.settings.get(name) or ("en" if side == "source" else None)
     if language not in languages:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -146,10 +146,6 @@ class Vocabulary:
     def whole(self) -> set[str]:
         """Tokens of texts that are not pieces."""
         return {self.unknown, *(token.content for token in self.added), *(self.codes or ())}
-
-    def with_ids(self, ids: Mapping[str, int]) -> Self:
-        """Return the vocabulary with other ids."""
-        return replace(self, ids=ids)
 
 
 def read_ids(path: Path) -> dict[str, int]:
