@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import JinaEmbeddingsV3Config, JinaEmbeddingsV3Model
 
 from tests.model.families.parity import SIZES, randomized
+from tests.model.sentences import write_modules
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 
 TASKS = ("retrieval.query", "retrieval.passage", "text-matching")
@@ -168,21 +169,8 @@ def write_served(folder: Path, write: Callable[[Reference, Path], Path] = write_
     """Write a checkpoint with a tokenizer, and the modules of the published folder."""
     write_tokenizer_folder(folder, "XLMRobertaTokenizer")
     write(served_reference(), folder)
-    kinds = ("custom_st.Transformer", "sentence_transformers.models.Pooling")
-    entries = [
-        {"idx": 0, "name": "transformer", "path": "", "type": kinds[0], "kwargs": ["task"]},
-        {"idx": 1, "name": "pooling", "path": "1_Pooling", "type": kinds[1]},
-        {
-            "idx": 2,
-            "name": "n",
-            "path": "2_Normalize",
-            "type": kinds[1].replace("Pooling", "Normalize"),
-        },
-    ]
-    (folder / "modules.json").write_text(json.dumps(entries))
-    (folder / "1_Pooling").mkdir()
     pooling = {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    write_modules(folder, "custom_st.Transformer", "Pooling", "Normalize", Pooling=pooling)
     prompts = {task: INSTRUCTIONS[task] for task in TASKS}
     settings = {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))

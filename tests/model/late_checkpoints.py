@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers import BertTokenizer
 
 from tests.model.checkpoints import TINY, VOCABULARY, edit_json, edit_weights
+from tests.model.sentences import write_modules
 from tests.model.task_checkpoints import write_task_checkpoint
 
 WORDS = (*VOCABULARY, "[unused0]", "[unused1]", "!", ",")
@@ -65,16 +65,10 @@ def write_pylate(folder: Path, family: str = "Bert", **settings: Any) -> Path:
     """Write PyLate's format, with two projections, one with a residual."""
     write_encoder(folder, family)
     hidden = TINY["hidden_size"]
-    kinds = ["sentence_transformers.models.Transformer", *["pylate.models.Dense.Dense"] * 2]
-    modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_Dense" if i else "", "type": kind}
-        for i, kind in enumerate(kinds)
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
+    write_modules(folder, "Transformer", *["pylate.models.Dense.Dense"] * 2)
     generator = torch.Generator().manual_seed(2)
     for number, outputs in ((1, hidden), (2, SIZE)):
         inside = folder / f"{number}_Dense"
-        inside.mkdir()
         edit_json(
             inside / "config.json",
             in_features=hidden,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tokenizers import Tokenizer, processors
 
 from tests.model.checkpoints import write_tokenizer
+from tests.model.sentences import write_modules
 
 FEATURES = 6
 
@@ -49,12 +49,7 @@ def write_model2vec(folder: Path) -> Path:
     save_file(tensors, folder / "model.safetensors")
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text('{"model_type": "model2vec", "normalize": true}')
-    kinds = {".": "StaticEmbedding", "1_Normalize": "Normalize"}
-    modules = [
-        {"name": kind, "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for path, kind in kinds.items()
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
+    write_modules(folder, "StaticEmbedding", "Normalize", first=".")
     return folder
 
 

@@ -26,6 +26,7 @@ from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.checkpoints import TINY, edit_json, edit_weights
 from tests.model.pickles import pickle_weights
+from tests.model.refusals import refused
 
 
 def last_hidden_state(encoder: Encoder) -> Tensor:
@@ -169,12 +170,7 @@ def test_weights_of_an_artifact_make_the_same_encoder(
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        load_checkpoint(folder)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert str(folder) in message
-    return message
+    return refused(CheckpointError, folder, load_checkpoint, folder)
 
 
 def test_missing_unexpected_mis_shaped_and_not_finite_are_reported_together(

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from model.low_rank import LowRank, with_chosen
 from model.norms import RMSNorm, normalize, rms_norm
 from model.numerics.batch import pack
 from model.packing import PackedBatch
+from tests.model.attention.test_self_attention import batch_of, randn
 from tests.model.numerics.test_batch import CONFIG
-
-LENGTHS = [5, 1, 9, 3]
-
-
-def batch_of(lengths: list[int]) -> PackedBatch:
-    rng = np.random.default_rng(lengths)
-    return PackedBatch.of(pack([(rng.integers(0, 9, n), rng.integers(0, 2, n)) for n in lengths]))
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 @pytest.mark.parametrize("leading", [(), (1,)], ids=["[T, p]", "[1, T, p]"])

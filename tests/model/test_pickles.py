@@ -14,6 +14,7 @@ from torch import nn
 from model.errors import CheckpointError
 from model.pickles import pickled_state, pickled_tensors
 from tests.model.pickles import Hostile
+from tests.model.refusals import refused
 
 
 def save(folder: Path, content: object, *, zipped: bool = True) -> Path:
@@ -23,12 +24,7 @@ def save(folder: Path, content: object, *, zipped: bool = True) -> Path:
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(CheckpointError) as failed:
-        pickled_state(path)
-    message = str(failed.value)
-    assert message.startswith(str(path))
-    assert "\n" not in message
-    return message
+    return refused(CheckpointError, path, pickled_state, path)
 
 
 @pytest.mark.parametrize("zipped", [True, False])

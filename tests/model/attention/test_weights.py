@@ -14,18 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    BertConfig,
-    BertModel,
-    Gemma3TextConfig,
-    Gemma3TextModel,
-    ModernBertConfig,
-    ModernBertModel,
-    Qwen3Config,
-    Qwen3Model,
-)
 
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention
 from model.attention.scores import (
@@ -47,7 +35,7 @@ from model.attention.weights import (
 from model.checkpoint import load_checkpoint
 from model.config.encoder import NormalizerName, ScoreName
 from tests.model.attention.test_self_attention import self_attention, twin_of
-from tests.model.families.parity import SIZES, saved
+from tests.model.families.parity import SIZES, model_of, saved
 from tests.model.families.test_encoder_parity import GEMMA3, MODERNBERT, QWEN3
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}
@@ -310,23 +298,21 @@ def test_a_mask_is_finite_in_half_precision_and_leaves_exactly_nothing() -> None
     assert softmax(scores, mask).tolist() == [[0, 0, 1, 0]]
 
 
-BERT = ("attention.self.value", "attention.output.dense")
-MODELS: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, str]]] = {
-    "bert": (BertConfig, BertModel, SIZES, BERT),
+MODELS: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
+    "bert": ("Bert", SIZES, ("attention.self.value", "attention.output.dense")),
     "albert": (
-        AlbertConfig,
-        AlbertModel,
+        "Albert",
         SIZES | {"embedding_size": 16, "num_hidden_groups": 2},
         ("attention.value", "attention.dense"),
     ),
-    "modernbert": (ModernBertConfig, ModernBertModel, MODERNBERT, ("attn.Wqkv", "attn.Wo")),
+    "modernbert": ("ModernBert", MODERNBERT, ("attn.Wqkv", "attn.Wo")),
     "with biases": (
-        *(ModernBertConfig, ModernBertModel),
+        "ModernBert",
         MODERNBERT | {"norm_bias": True, "attention_bias": True},
         ("attn.Wqkv", "attn.Wo"),
     ),
-    "qwen3": (Qwen3Config, Qwen3Model, QWEN3, ("self_attn.v_proj", "self_attn.o_proj")),
-    "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3, ("self_attn.v_proj", "self_attn.o_proj")),
+    "qwen3": ("Qwen3", QWEN3, ("self_attn.v_proj", "self_attn.o_proj")),
+    "gemma3": ("Gemma3Text", GEMMA3, ("self_attn.v_proj", "self_attn.o_proj")),
 }
 """Models with norms after or before, also in the first layer; shared layers, grouped values,
 biases."""
@@ -380,8 +366,8 @@ def maps_features(names: tuple[str, str], values: Tensor, weight: Tensor) -> int
 
 @pytest.mark.parametrize("name", MODELS)
 def test_norms_equal_those_of_transformers_own_projections(name: str, tmp_path: Path) -> None:
-    config, model, fields, names = MODELS[name]
-    reference = model(config(**fields))
+    family, fields, names = MODELS[name]
+    reference = model_of(family, **fields)
     encoder = load_checkpoint(saved(reference, tmp_path))
     heads = encoder.config.num_attention_heads
     ids = torch.randint(3, 97, (19,), generator=torch.Generator().manual_seed(2))

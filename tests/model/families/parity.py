@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import PreTrainedModel
 
 from model.attention.weights import Heads, attention_weights, some_heads
@@ -26,6 +27,12 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 40,
     "max_position_embeddings": 48,
 }
+
+
+def model_of(family: str, *, task: str = "Model", **fields: Any) -> Any:
+    """Return transformers' model of a family and a task, by the names of its classes."""
+    config = getattr(transformers, f"{family}Config")(**fields)
+    return getattr(transformers, family + task)(config)
 
 
 def randomized(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:

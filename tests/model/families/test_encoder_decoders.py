@@ -14,19 +14,14 @@ from transformers import (
     BartForConditionalGeneration,
     BartModel,
     M2M100Config,
-    M2M100ForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
-    MBartConfig,
-    MBartForConditionalGeneration,
     MT5Config,
-    MT5ForConditionalGeneration,
     PreTrainedConfig,
     T5Config,
     T5EncoderModel,
     T5ForConditionalGeneration,
     UMT5Config,
-    UMT5ForConditionalGeneration,
 )
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100Encoder
 
@@ -39,36 +34,94 @@ from model.families.bart import M2M100Config as M2M100Fields
 from model.families.bart import MarianConfig as MarianFields
 from model.families.registry import parse_config, parse_decoder_config, read_config
 from tests.model.checkpoints import edit_weights
-from tests.model.families.decoder_parity import SIZES, assert_pair_equal_to, decode, saved_pair
+from tests.model.families.decoder_parity import (
+    LENGTHS,
+    SIZES,
+    assert_pair_equal_to,
+    decode,
+    saved_pair,
+)
 from tests.model.families.decoder_parity import VOCABULARY as DECODER_VOCABULARY
-from tests.model.families.parity import VOCABULARY, assert_equal_to, randomized
+from tests.model.families.parity import VOCABULARY, assert_equal_to, model_of, randomized
+
+T5_SIZES: dict[str, Any] = {
+    "vocab_size": DECODER_VOCABULARY,
+    "d_model": 24,
+    "d_kv": 4,
+    "d_ff": 40,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 3,
+    "relative_attention_num_buckets": 12,
+    "relative_attention_max_distance": 20,
+    "decoder_start_token_id": 0,
+    "initializer_factor": 0.2,
+}
+LONG = ((9, 5), (1, 1), (17, 48), (48, 2))
+"""Lengths of which the longest ends at the last position."""
+RELU = {"scale_embedding": True, "activation_function": "relu"}
+CASES: list[tuple[str, dict[str, Any], Any]] = [
+    ("Bart", {"decoder_layerdrop": 0.5}, LENGTHS),
+    (
+        "Bart",
+        RELU
+        | {"encoder_attention_heads": 3, "decoder_attention_heads": 2, "decoder_layers": 1}
+        | {"decoder_start_token_id": 0},
+        LENGTHS,
+    ),
+    ("Bart", {"tie_word_embeddings": False}, LENGTHS),
+    ("Bart", {}, ((48, 48), (3, 48))),
+    ("M2M100", {}, LONG),
+    ("M2M100", {"scale_embedding": False, "pad_token_id": 7, "d_model": 18}, LONG),
+    ("Marian", RELU | {"pad_token_id": 50, "decoder_start_token_id": 60}, LONG),
+    (
+        "Marian",
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 50}
+        | {"decoder_start_token_id": 1, "activation_function": "swish"},
+        LONG,
+    ),
+    ("MBart", {}, LENGTHS),
+    # the decoder reads a target's last token first, even if generation starts with another
+    ("MBart", RELU | {"decoder_start_token_id": 2}, LENGTHS),
+    ("T5", {}, LENGTHS),
+    ("T5", {"d_kv": 9, "num_heads": 2, "relative_attention_num_buckets": 7}, LENGTHS),
+    ("T5", {"decoder_start_token_id": 7, "num_decoder_layers": 1}, ((3, 130), (130, 3))),
+    (
+        "T5",
+        {"feed_forward_proj": "gated-silu", "num_decoder_layers": None, "layer_norm_epsilon": 0.1},
+        LENGTHS,
+    ),
+    ("T5", {"tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"}, LENGTHS),
+    ("T5", {"n_positions": 4096}, LENGTHS),  # long texts are attended to in parts
+    ("MT5", {}, LENGTHS),
+    ("UMT5", {}, ((3, 30), (30, 3))),
+    ("UMT5", {"feed_forward_proj": "relu", "d_kv": 9}, ((3, 30), (30, 3))),
+]
+"""Families, changes of their sizes, and numbers of tokens of sources and targets."""
+
+
+@pytest.mark.parametrize(("family", "changes", "lengths"), CASES, ids=str)
+def test_both_halves_equal_transformers(
+    family: str, changes: dict[str, Any], lengths: Any, tmp_path: Path
+) -> None:
+    sizes = T5_SIZES if family.endswith("T5") else SIZES
+    task = "MTModel" if family == "Marian" else "ForConditionalGeneration"
+    assert_pair_equal_to(model_of(family, task=task, **sizes | changes), tmp_path, lengths)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "model",
     [
-        {"decoder_layerdrop": 0.5},
-        {"scale_embedding": True, "activation_function": "relu", "encoder_attention_heads": 3}
-        | {"decoder_attention_heads": 2, "decoder_layers": 1, "decoder_start_token_id": 0},
+        lambda: M2M100Encoder(M2M100Config(**SIZES | {"vocab_size": VOCABULARY})),
+        lambda: T5EncoderModel(
+            T5Config(**T5_SIZES | {"vocab_size": VOCABULARY, "initializer_factor": 1.0})
+        ),
     ],
-    ids=str,
+    ids=["m2m_100", "t5"],
 )
-def test_bart_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = BartForConditionalGeneration(BartConfig(**SIZES | changes))
-    decoder = assert_pair_equal_to(model, tmp_path)
-    assert decoder.config.tied_output
-    assert decoder.config.output_bias
-
-
-def test_an_output_map_of_its_own_is_not_tied(tmp_path: Path) -> None:
-    config = BartConfig(**SIZES, tie_word_embeddings=False)
-    decoder = assert_pair_equal_to(BartForConditionalGeneration(config), tmp_path)
-    assert not decoder.config.tied_output
-
-
-def test_the_longest_texts_end_at_the_last_position(tmp_path: Path) -> None:
-    model = BartForConditionalGeneration(BartConfig(**SIZES))
-    assert_pair_equal_to(model, tmp_path, ((48, 48), (3, 48)))
+def test_an_encoder_alone_has_no_decoder(model: Any, tmp_path: Path) -> None:
+    encoder = assert_equal_to(model(), tmp_path)
+    assert load_decoder(tmp_path, encoder.config) is None
 
 
 def test_a_model_without_an_output_map_has_the_word_embedding_for_it(tmp_path: Path) -> None:
@@ -106,44 +159,12 @@ def test_what_is_not_supported_is_refused_by_name(model_type: str) -> None:
             parse_decoder_config(fields | {"decoder_start_token_id": 61})
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"scale_embedding": False, "pad_token_id": 7, "d_model": 18}], ids=str
-)
-def test_m2m_100_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = M2M100ForConditionalGeneration(M2M100Config(**SIZES | changes))
-    decoder = assert_pair_equal_to(model, tmp_path, ((9, 5), (1, 1), (17, 48), (48, 2)))
-    assert not decoder.config.output_bias
-
-
-def test_an_encoder_alone_has_no_decoder(tmp_path: Path) -> None:
-    config = M2M100Config(**SIZES | {"vocab_size": VOCABULARY})
-    encoder = assert_equal_to(M2M100Encoder(config), tmp_path)
-    assert load_decoder(tmp_path, encoder.config) is None
-
-
 def test_positions_that_no_table_is_computed_for_are_refused() -> None:
     fields = SIZES | {"model_type": "m2m_100"}
     with pytest.raises(ConfigError, match="max_position_embeddings"):
         parse_config(fields | {"max_position_embeddings": 10**9})
     with pytest.raises(ConfigError, match="not a supported decoder: pad_token_id"):
         parse_decoder_config(fields | {"pad_token_id": None})
-
-
-OWN_WORDS = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 50}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"pad_token_id": 50, "decoder_start_token_id": 60, "scale_embedding": True},
-        OWN_WORDS | {"decoder_start_token_id": 1, "activation_function": "swish"},
-    ],
-    ids=str,
-)
-def test_marian_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = MarianMTModel(MarianConfig(**SIZES | changes))
-    decoder = assert_pair_equal_to(model, tmp_path, ((9, 5), (1, 1), (17, 48), (48, 2)))
-    assert decoder.config.layers.vocab_size == changes.get("decoder_vocab_size", 61)
 
 
 def test_a_position_table_that_is_there_is_read(tmp_path: Path) -> None:
@@ -154,18 +175,6 @@ def test_a_position_table_that_is_there_is_read(tmp_path: Path) -> None:
     edit_weights(tmp_path, **{"model.encoder.embed_positions.weight": computed.flip(0)})
     found = load_checkpoint(tmp_path).state_dict()["embeddings.position.weight"]
     assert torch.equal(found, computed.flip(0))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2}],
-    ids=str,
-)
-def test_mbart_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    """The decoder reads a target's last token first, even if generation starts with another."""
-    model = MBartForConditionalGeneration(MBartConfig(**SIZES | changes))
-    decoder = assert_pair_equal_to(model, tmp_path)
-    assert decoder.config.start_token_id is None
 
 
 @pytest.mark.parametrize(
@@ -184,82 +193,11 @@ def test_defaults_are_transformers(keys: BartKeys, theirs: PreTrainedConfig) -> 
     assert {name: ours[name] for name in names} == {name: expected[name] for name in names}
 
 
-T5_SIZES: dict[str, Any] = {
-    "vocab_size": DECODER_VOCABULARY,
-    "d_model": 24,
-    "d_kv": 4,
-    "d_ff": 40,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
-    "num_heads": 3,
-    "relative_attention_num_buckets": 12,
-    "relative_attention_max_distance": 20,
-    "decoder_start_token_id": 0,
-    "initializer_factor": 0.2,
-}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {
-            "d_kv": 9,
-            "num_heads": 2,
-            "decoder_start_token_id": 7,
-            "relative_attention_num_buckets": 7,
-        },
-        {"feed_forward_proj": "gated-silu", "num_decoder_layers": None, "layer_norm_epsilon": 0.1},
-    ],
-    ids=str,
-)
-def test_t5_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = T5ForConditionalGeneration(T5Config(**T5_SIZES | changes))
-    decoder = assert_pair_equal_to(model, tmp_path)
-    assert decoder.config.output_scale == 24**-0.5
-
-
-def test_version_1_1_has_an_output_map_of_its_own(tmp_path: Path) -> None:
-    config = T5Config(**T5_SIZES, tie_word_embeddings=False, feed_forward_proj="gated-gelu")
-    model = T5ForConditionalGeneration(config)
-    model.lm_head.weight = torch.nn.Parameter(torch.randn(DECODER_VOCABULARY, 24))
-    decoder = assert_pair_equal_to(model, tmp_path)
-    assert not decoder.config.tied_output
-    assert decoder.config.output_scale == 1.0
-
-
-def test_mt5_equals_transformers(tmp_path: Path) -> None:
-    assert_pair_equal_to(MT5ForConditionalGeneration(MT5Config(**T5_SIZES)), tmp_path)
-
-
-@pytest.mark.parametrize("changes", [{}, {"feed_forward_proj": "relu", "d_kv": 9}], ids=str)
-def test_umt5_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = UMT5ForConditionalGeneration(UMT5Config(**T5_SIZES | changes))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "relative_attention_bias" in name:
-                parameter.add_(torch.randn_like(parameter))
-    decoder = assert_pair_equal_to(model, tmp_path, ((3, 30), (30, 3)))
-    biases = [layer["distance_bias"] for layer in decoder.relative()]
-    assert not torch.equal(biases[0], biases[1])
-
-
-def test_t5s_encoder_alone_has_no_decoder(tmp_path: Path) -> None:
-    config = T5Config(**T5_SIZES | {"vocab_size": 97, "initializer_factor": 1.0})
-    encoder = assert_equal_to(T5EncoderModel(config), tmp_path)
-    assert load_decoder(tmp_path, encoder.config) is None
-
-
 def test_a_bias_that_the_first_t5_left_over_is_ignored(tmp_path: Path) -> None:
     T5ForConditionalGeneration(T5Config(**T5_SIZES)).save_pretrained(tmp_path)
     left_over = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     edit_weights(tmp_path, **{left_over: torch.ones(12, 3)})
     assert load_decoder(tmp_path, load_checkpoint(tmp_path).config) is not None
-
-
-def test_distances_beyond_the_last_bucket_share_it(tmp_path: Path) -> None:
-    model = T5ForConditionalGeneration(T5Config(**T5_SIZES | {"num_decoder_layers": 1}))
-    assert_pair_equal_to(model, tmp_path, ((3, 130), (130, 3)))
 
 
 @pytest.mark.parametrize(
@@ -289,12 +227,6 @@ def test_a_text_has_as_many_tokens_as_the_config_says(positions: int | None, tok
     assert decoder is not None
     assert parse_config(fields).max_position_embeddings == tokens
     assert decoder.layers.max_position_embeddings == tokens
-
-
-def test_long_texts_are_attended_to_in_parts(tmp_path: Path) -> None:
-    model = T5ForConditionalGeneration(T5Config(**T5_SIZES, n_positions=4096))
-    decoder = assert_pair_equal_to(model, tmp_path)
-    assert decoder.config.layers.max_position_embeddings == 4096
 
 
 @pytest.mark.parametrize(

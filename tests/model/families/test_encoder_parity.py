@@ -1,4 +1,4 @@
-"""Text encoders of every family against transformers."""
+"""Encoders of texts and pictures of every family, and towers, against transformers."""
 
 from __future__ import annotations
 
@@ -6,47 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    CamembertConfig,
-    CamembertModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    DistilBertConfig,
-    DistilBertModel,
-    ElectraConfig,
-    ElectraForMultipleChoice,
-    ElectraModel,
-    EuroBertConfig,
-    EuroBertModel,
-    Gemma3TextConfig,
-    Gemma3TextModel,
-    GteConfig,
-    GteModel,
-    LlamaConfig,
-    LlamaModel,
-    MistralConfig,
-    MistralModel,
-    ModernBertConfig,
-    ModernBertModel,
-    MPNetConfig,
-    MPNetModel,
-    NomicBertConfig,
-    NomicBertModel,
-    Qwen2Config,
-    Qwen2Model,
-    Qwen3Config,
-    Qwen3Model,
-    RobertaConfig,
-    RobertaModel,
-    XLMRobertaConfig,
-    XLMRobertaModel,
-)
+import torch
 
 from model.checkpoint import load_checkpoint
+from model.config.encoder import patches_of
+from model.packing import PackedBatch
 from tests.model.families.jina_bert import JinaBert
-from tests.model.families.parity import SIZES, assert_equal_to, saved
+from tests.model.families.parity import SIZES, assert_equal_to, model_of, saved
+from tests.model.families.picture_parity import SIZES as PICTURES
+from tests.model.families.picture_parity import assert_equal_to as assert_pictures_equal
+from tests.model.families.picture_parity import packed_pictures
 
 VERSION_3 = {
     "relative_attention": True,
@@ -85,11 +54,8 @@ GEMMA3 = SIZES | {
     "pad_token_id": 0,
 }
 QWEN3 = SIZES | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-CAUSAL = {LlamaModel, Qwen2Model, Qwen3Model}
-CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
-    (
-        DebertaV2Model,
-        DebertaV2Config,
+CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "DebertaV2": (
         SIZES,
         [
             VERSION_3,
@@ -117,15 +83,11 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             {},
         ],
     ),
-    (
-        DistilBertModel,
-        DistilBertConfig,
+    "DistilBert": (
         DISTILBERT,
         [{}, {"n_heads": 2, "n_layers": 1}, {"activation": "relu", "sinusoidal_pos_embds": True}],
     ),
-    (
-        ElectraModel,
-        ElectraConfig,
+    "Electra": (
         SIZES,
         [
             {"embedding_size": 16},
@@ -133,15 +95,11 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             {"embedding_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2},
         ],
     ),
-    (
-        MPNetModel,
-        MPNetConfig,
+    "MPNet": (
         SIZES,
         [{}, {"num_attention_heads": 2, "num_hidden_layers": 2}, {"pad_token_id": 3}],
     ),
-    (
-        NomicBertModel,
-        NomicBertConfig,
+    "NomicBert": (
         SIZES,
         [
             {},
@@ -149,9 +107,7 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}, "type_vocab_size": 1},
         ],
     ),
-    (
-        GteModel,
-        GteConfig,
+    "Gte": (
         SIZES,
         [
             {},
@@ -159,9 +115,7 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 50.0}},
         ],
     ),
-    (
-        ModernBertModel,
-        ModernBertConfig,
+    "ModernBert": (
         MODERNBERT,
         [
             {},
@@ -176,9 +130,7 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
         ],
     ),
-    (
-        LlamaModel,
-        LlamaConfig,
+    "Llama": (
         LLAMA,
         [
             {},
@@ -199,15 +151,11 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             },
         ],
     ),
-    (
-        EuroBertModel,
-        EuroBertConfig,
+    "EuroBert": (
         LLAMA | IDS,
         [{}, {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4}],
     ),
-    (
-        Gemma3TextModel,
-        Gemma3TextConfig,
+    "Gemma3Text": (
         GEMMA3,
         [
             {},
@@ -225,9 +173,7 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             },
         ],
     ),
-    (
-        Qwen2Model,
-        Qwen2Config,
+    "Qwen2": (
         LLAMA,
         [
             {},
@@ -235,9 +181,7 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
         ],
     ),
-    (
-        Qwen3Model,
-        Qwen3Config,
+    "Qwen3": (
         QWEN3,
         [
             {},
@@ -251,45 +195,95 @@ CASES: list[tuple[Any, Any, dict[str, Any], list[dict[str, Any]]]] = [
             | {"is_causal": False, "pad_token_id": None},
         ],
     ),
-]
-"""Models, their configs, sizes, and changes of these."""
+    "Albert": (
+        SIZES,
+        [
+            {"embedding_size": 16},
+            {"embedding_size": 16, "num_hidden_layers": 4, "num_hidden_groups": 2},
+            {"embedding_size": 24, "num_hidden_layers": 5, "num_hidden_groups": 3},
+        ],
+    ),
+    **dict.fromkeys(
+        ("Roberta", "XLMRoberta", "Camembert"),
+        (
+            SIZES,
+            [
+                {"type_vocab_size": 1},
+                {"type_vocab_size": 2, "pad_token_id": 7, "hidden_act": "relu"},
+                {"num_attention_heads": 2, "hidden_size": 16, "layer_norm_eps": 1e-5},
+            ],
+        ),
+    ),
+    "Mistral": (
+        LLAMA,
+        [
+            {"sliding_window": 7},
+            {"sliding_window": None, "head_dim": 10},
+            {"sliding_window": 7, "is_causal": False},
+        ],
+    ),
+    **dict.fromkeys(
+        ("CLIPText", "SiglipText"),
+        (
+            SIZES | {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 1},
+            [
+                {},
+                {"hidden_act": "gelu", "num_attention_heads": 2},
+                {"layer_norm_eps": 1e-3, "num_hidden_layers": 1, "intermediate_size": 24},
+                {"projection_size": 7},
+            ],
+        ),
+    ),
+}
+"""Families, their sizes, and changes of these."""
 
 
 @pytest.mark.parametrize(
-    ("model", "config", "fields"),
+    ("family", "fields"),
     [
-        pytest.param(model, config, sizes | change, id=f"{model.__name__}-{change}")
-        for model, config, sizes, changes in CASES
+        pytest.param(family, sizes | change, id=f"{family}-{change}")
+        for family, (sizes, changes) in CASES.items()
         for change in changes
     ],
 )
 def test_an_encoder_equals_transformers(
-    model: Any, config: Any, fields: dict[str, Any], tmp_path: Path
+    family: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:
-    encoder = assert_equal_to(model(config(**fields)), tmp_path)
-    if model is not Gemma3TextModel:
-        causal = model in CAUSAL and fields.get("is_causal", True)
-        assert encoder.config.attention.causal is causal
+    assert_equal_to(model_of(family, **fields), tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("changes", "distinct"),
+    ("family", "fields", "lengths"),
     [
-        ({"embedding_size": 16}, 1),
-        ({"embedding_size": 16, "num_hidden_layers": 4, "num_hidden_groups": 2}, 2),
-        ({"embedding_size": 24, "num_hidden_layers": 5, "num_hidden_groups": 3}, 3),
+        # 9 / (18 / 14) is slightly less than 7 in floating point
+        (
+            "Albert",
+            {"num_hidden_layers": 18, "num_hidden_groups": 14, "embedding_size": 4},
+            (3, 9, 17),
+        ),
+        # distances beyond the last bucket share it
+        ("MPNet", {"max_position_embeddings": 202, "num_hidden_layers": 1}, (3, 7, 200)),
+        # the longest text ends at the last position
+        ("Roberta", {}, (46, 2, 46)),
+        # a text is far longer than a window, of few tokens or of more than a thousand
+        (
+            "ModernBert",
+            MODERNBERT | {"max_position_embeddings": 8192, "num_hidden_layers": 2},
+            (300, 3, 41),
+        ),
+        (
+            "Mistral",
+            LLAMA
+            | {"num_hidden_layers": 1, "max_position_embeddings": 2048, "sliding_window": 1030},
+            (1, 5, 1100),
+        ),
     ],
     ids=str,
 )
-def test_albert_equals_transformers(changes: dict[str, Any], distinct: int, tmp_path: Path) -> None:
-    encoder = assert_equal_to(AlbertModel(AlbertConfig(**SIZES | changes)), tmp_path)
-    assert len(encoder.layers) == distinct
-
-
-def test_layers_are_grouped_as_transformers_rounds(tmp_path: Path) -> None:
-    """9 / (18 / 14) is slightly less than 7 in floating point."""
-    many = {"num_hidden_layers": 18, "num_hidden_groups": 14, "embedding_size": 4}
-    assert_equal_to(AlbertModel(AlbertConfig(**SIZES | many)), tmp_path, (3, 9, 17))
+def test_sizes_at_a_limit_equal_transformers(
+    family: str, fields: dict[str, Any], lengths: tuple[int, ...], tmp_path: Path
+) -> None:
+    assert_equal_to(model_of(family, **SIZES | fields), tmp_path, lengths)
 
 
 @pytest.mark.parametrize("feed_forward", ["geglu", "reglu"])
@@ -301,69 +295,94 @@ def test_jina_bert_equals_its_description(tmp_path: Path, feed_forward: str, hea
     assert encoder.config.embeddings.positions == "none"
 
 
-def test_what_summarises_choices_lies_outside(tmp_path: Path) -> None:
-    choices = ElectraForMultipleChoice(ElectraConfig(**SIZES))
-    load_checkpoint(saved(choices, tmp_path))
-
-
-def test_distances_beyond_the_last_bucket_share_it(tmp_path: Path) -> None:
-    config = MPNetConfig(**SIZES | {"max_position_embeddings": 202, "num_hidden_layers": 1})
-    assert_equal_to(MPNetModel(config), tmp_path, (3, 7, 200))
+DINO = {name: size for name, size in PICTURES.items() if name != "intermediate_size"}
+REGISTERS = DINO | {"patch_size": 14, "num_register_tokens": 2}
+DINO_CASES: list[tuple[dict[str, Any], tuple[int, int]]] = [
+    ({"image_size": 42}, (42, 42)),
+    ({"image_size": 70, "mlp_ratio": 2, "qkv_bias": False, "use_mask_token": False}, (28, 56)),
+    ({"image_size": 64, "patch_size": 16, "use_swiglu_ffn": True}, (32, 128)),
+]
+TOWER_CASES: list[tuple[dict[str, Any], tuple[int, int]]] = [
+    ({"image_size": 42, "patch_size": 14}, (42, 42)),
+    ({"image_size": 32, "patch_size": 16, "hidden_act": "gelu"}, (32, 64)),
+    ({"image_size": 32, "patch_size": 8, "num_attention_heads": 2}, (24, 16)),
+]
+PICTURE_CASES: dict[str, tuple[dict[str, Any], list[tuple[dict[str, Any], tuple[int, int]]]]] = {
+    "CLIPVision": (PICTURES, TOWER_CASES),
+    "SiglipVision": (PICTURES, TOWER_CASES),
+    "ViT": (
+        PICTURES,
+        [
+            ({"image_size": 48}, (48, 48)),
+            ({"image_size": 56, "patch_size": 14, "qkv_bias": False}, (42, 70)),
+            ({"image_size": [32, 64], "hidden_act": "gelu_new"}, (32, 64)),
+            ({"image_size": 64}, (32, 130)),
+        ],
+    ),
+    "DeiT": (
+        PICTURES,
+        [
+            ({"image_size": 48}, (48, 48)),
+            ({"image_size": 42, "patch_size": 14, "qkv_bias": False}, (28, 56)),
+            ({"image_size": 32}, (64, 48)),
+        ],
+    ),
+    "Dinov2": (DINO, DINO_CASES),
+    "Dinov2WithRegisters": (REGISTERS, DINO_CASES),
+}
+"""Families, their sizes, and changes of these with height and width of a picture."""
 
 
 @pytest.mark.parametrize(
-    ("config", "model"),
+    ("family", "fields", "size"),
     [
-        (RobertaConfig, RobertaModel),
-        (XLMRobertaConfig, XLMRobertaModel),
-        (CamembertConfig, CamembertModel),
+        pytest.param(family, sizes | change, size, id=f"{family}-{change}-{size}")
+        for family, (sizes, cases) in PICTURE_CASES.items()
+        for change, size in cases
     ],
 )
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"type_vocab_size": 1},
-        {"type_vocab_size": 2, "pad_token_id": 7, "hidden_act": "relu"},
-        {"num_attention_heads": 2, "hidden_size": 16, "layer_norm_eps": 1e-5},
-    ],
-    ids=str,
-)
-def test_roberta_equals_transformers(
-    config: Any, model: Any, changes: dict[str, Any], tmp_path: Path
+def test_an_encoder_of_pictures_equals_transformers(
+    family: str, fields: dict[str, Any], size: tuple[int, int], tmp_path: Path
 ) -> None:
-    encoder = assert_equal_to(model(config(**SIZES | changes)), tmp_path)
-    padding = encoder.config.pad_token_id
-    assert encoder.config.max_position_embeddings == 48 - padding - 1
+    trained = fields["image_size"]
+    other = size != (tuple(trained) if isinstance(trained, list) else (trained, trained))
+    call = {} if family.startswith("Dino") else {"interpolate_pos_encoding": other}
+    assert_pictures_equal(model_of(family, **fields), tmp_path, size, **call)
 
 
-def test_the_longest_text_ends_at_the_last_position(tmp_path: Path) -> None:
-    assert_equal_to(RobertaModel(RobertaConfig(**SIZES)), tmp_path, (46, 2, 46))
+def test_masked_patches_equal_transformers(tmp_path: Path) -> None:
+    """Patches that no token attends to keep their positions, as with `attention_mask` 0."""
+    model = model_of("ViT", **PICTURES, image_size=48)
+    encoder = load_checkpoint(saved(model, tmp_path))
+    pictures = 0.3 * torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(1))
+    mask = torch.ones(2, 10, dtype=torch.long)
+    mask[0, [1, 9]] = mask[1, 5] = 0
+    batch = packed_pictures(patches_of(encoder.config), pictures, [(1, 9), (5,)])
+    with torch.no_grad():
+        ours = encoder(PackedBatch.of(batch)).hidden_states[-1].reshape(2, 10, -1)
+        theirs = model(pictures, attention_mask=mask).last_hidden_state
+        unmasked = model(pictures).last_hidden_state
+    seen = mask.bool()
+    atol = 1e-5 * theirs.abs().max().item()
+    torch.testing.assert_close(ours[seen], theirs[seen], atol=atol, rtol=0)
+    assert (theirs - unmasked)[seen].abs().max() > 100 * atol
 
 
-def test_texts_far_longer_than_a_window_equal_transformers(tmp_path: Path) -> None:
-    config = ModernBertConfig(
-        **MODERNBERT | {"max_position_embeddings": 8192, "num_hidden_layers": 2}
-    )
-    assert_equal_to(ModernBertModel(config), tmp_path, (300, 3, 41))
+SMALL = PICTURES | {"image_size": 32}
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("family", "task", "fields"),
     [
-        {"sliding_window": 7},
-        {"sliding_window": None, "head_dim": 10},
-        {"sliding_window": 7, "is_causal": False},
+        ("Electra", "ForMultipleChoice", SIZES),
+        ("CLIPText", "ModelWithProjection", CASES["CLIPText"][0]),
+        ("ViT", "ForImageClassification", SMALL),
+        ("ViT", "ForMaskedImageModeling", SMALL),
+        ("DeiT", "ForImageClassificationWithTeacher", SMALL),
+        ("Dinov2WithRegisters", "ForImageClassification", REGISTERS | {"image_size": 28}),
     ],
-    ids=str,
 )
-def test_mistral_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    encoder = assert_equal_to(MistralModel(MistralConfig(**LLAMA | changes)), tmp_path)
-    assert bool(encoder.config.attention.windows) == (changes["sliding_window"] is not None)
-
-
-def test_a_window_of_more_than_a_thousand_tokens_equals_transformers(tmp_path: Path) -> None:
-    sizes = {"num_hidden_layers": 1, "max_position_embeddings": 2048, "sliding_window": 1030}
-    encoder = assert_equal_to(
-        MistralModel(MistralConfig(**LLAMA | sizes)), tmp_path, lengths=(1, 5, 1100)
-    )
-    assert encoder.config.attention.windows == (1029,)
+def test_tensors_of_tasks_lie_outside_the_encoder(
+    family: str, task: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    load_checkpoint(saved(model_of(family, task=task, **fields), tmp_path))

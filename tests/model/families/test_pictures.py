@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from model.config.encoder import patches_of
 from model.errors import ConfigError
 from model.families.pictures import processed_size
 from model.families.registry import parse_config, read_config
@@ -31,6 +32,20 @@ def test_the_image_processor_decides_the_grid(tmp_path: Path) -> None:
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
     assert processed_size(tmp_path) == (28, 42)
     assert grid_of(tmp_path) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "names"),
+    [
+        ("vit", ("[CLS]",)),
+        ("deit", ("[CLS]", "[DIST]")),
+        ("dinov2_with_registers", ("[CLS]", "[REG 1]", "[REG 2]")),
+        ("siglip_vision_model", ()),
+    ],
+)
+def test_special_tokens_have_names(model_type: str, names: tuple[str, ...]) -> None:
+    config = parse_config(FIELDS | {"model_type": model_type})
+    assert patches_of(config).special_tokens == names
 
 
 @pytest.mark.parametrize(

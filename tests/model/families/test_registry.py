@@ -24,6 +24,7 @@ from model.families.registry import (
 )
 from model.families.rotary import layer_types, rotary, windows
 from tests.model.checkpoints import TINY
+from tests.model.refusals import refused
 
 FAMILY = Family(
     config=parse_config,
@@ -100,11 +101,7 @@ VALID = TINY | {"model_type": "bert"}
 
 
 def refusal(fields: dict[str, Any]) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(fields)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return refused(ConfigError, "", parse_config, fields)
 
 
 def test_encoders_have_no_decoder(minilm_checkpoint: Path) -> None:

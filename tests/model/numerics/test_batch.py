@@ -8,12 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model.config.decoder import DecoderConfig
-from model.config.encoder import AdapterLayout, EncoderConfig
+from model.config.encoder import AdapterLayout
 from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, padded, widen
 from model.numerics.comparison import Key, TargetTensors, random_labels
 from model.numerics.pooling import TextPooling
 from model.numerics.task_head import SLICE_TOKENS, Floats, TaskConfig, rows_of, text_scores
 from model.runtimes.host_graphs import of_segment
+from tests.model.attention.test_self_attention import config_of
 
 Text = tuple[list[int], list[int]]
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
@@ -151,18 +152,14 @@ def test_an_octave_has_at_most_eight_numbers(power: int) -> None:
     assert len(octave) == min(8, 2**power)
 
 
-LAYERS = EncoderConfig(
+LAYERS = config_of(
+    4,
+    2,
     model_type="bart",
-    vocab_size=9,
-    hidden_size=4,
     num_hidden_layers=2,
-    num_attention_heads=2,
     intermediate_size=8,
-    hidden_act="gelu",
     max_position_embeddings=6,
     type_vocab_size=0,
-    layer_norm_eps=1e-5,
-    pad_token_id=0,
 )
 
 
@@ -190,20 +187,8 @@ def test_labels_are_what_the_decoder_knows() -> None:
     assert not np.array_equal(labels, random_labels(decoder, 5, seed=2))
 
 
-CONFIG = EncoderConfig(
-    model_type="jina_embeddings_v3",
-    vocab_size=9,
-    hidden_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=4,
-    hidden_act="gelu",
-    max_position_embeddings=9,
-    type_vocab_size=4,
-    layer_norm_eps=1e-5,
-    pad_token_id=0,
-    adapters=AdapterLayout(count=3, rank=2),
-)
+ADAPTERS = AdapterLayout(count=3, rank=2)
+CONFIG = config_of(4, 2, model_type="jina_embeddings_v3", type_vocab_size=4, adapters=ADAPTERS)
 
 
 @pytest.mark.parametrize(

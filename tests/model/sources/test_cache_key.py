@@ -17,7 +17,7 @@ from model.artifact import integrity
 from model.artifact.integrity import exporter_version, writing
 from model.errors import ArtifactError, SourceError
 from model.sources.files import cache_key
-from tests.model.sentences import modules_of
+from tests.model.sentences import modules_of, write_modules
 
 FILES = {
     "config.json": "{}",
@@ -59,9 +59,7 @@ def test_a_transformer_in_a_folder_of_its_own_counts(checkpoint: Path) -> None:
     (checkpoint / "config.json").rename(checkpoint / "0_Transformer" / "config.json")
     with pytest.raises(SourceError, match=r"there is no config\.json"):
         key(checkpoint)
-    modules = modules_of("Transformer", "Pooling")
-    modules[0]["path"] = "0_Transformer"
-    (checkpoint / "modules.json").write_text(json.dumps(modules))
+    write_modules(checkpoint, "Transformer", "Pooling", first="0_Transformer")
     before = key(checkpoint)
     (checkpoint / "0_Transformer" / "vocab.txt").write_text("[PAD]")
     assert key(checkpoint) != before

@@ -30,6 +30,7 @@ from model.sources import files
 from model.sources.headers import check_weights, weight_count
 from model.tokenization.files import READ_AS_THEY_ARE
 from tests.model.checkpoints import edit_json, edit_weights
+from tests.model.refusals import refused
 
 BERT = ["config.json", "model.safetensors", "tokenizer.json"]
 
@@ -128,13 +129,6 @@ def test_pickles_are_taken_where_there_are_no_safetensors(tmp_path: Path) -> Non
     assert files.lacking(tmp_path) == ["a.bin", "b.bin"]
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", "\xff", '{"weight_map": 7}'])
-def test_a_damaged_index_names_nothing(tmp_path: Path, content: str) -> None:
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_bytes(content.encode("latin-1"))
-    assert files.shards(index) == []
-
-
 def test_all_of_a_tokenizer_is_fetched() -> None:
     pieces = {"source.spm", "target.spm", "sentencepiece.bpe.model", "target_vocab.json"}
     assert READ_AS_THEY_ARE | pieces | {"tokenizer.json"} <= files.DESCRIPTIONS
@@ -171,10 +165,7 @@ def check(folder: Path) -> None:
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as failed:
-        check(folder)
-    message = str(failed.value)
-    assert "\n" not in message
+    message = refused(CheckpointError, folder, check, folder)
     assert message.startswith(str(folder))
     return message.removeprefix(str(folder)).lstrip(" /")
 

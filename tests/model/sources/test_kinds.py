@@ -35,6 +35,7 @@ from model.sources.recognition import (
 from model.sources.sentence import read_sentence
 from model.sources.task_files import LogitScore, read_logit_score, sparse_pooling, task_kind
 from tests.model.picture_checkpoints import PROCESSOR
+from tests.model.sentences import write_modules
 
 THEIRS: dict[str, set[str]] = {
     ENCODER_DECODER: set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
@@ -154,42 +155,35 @@ def test_the_first_models_are_those_of_sentence_transformers() -> None:
     assert set(ORIGINAL_TRANSFORMER_MODELS) == ORIGINAL
 
 
-TRANSFORMER = {"path": "", "type": "sentence_transformers.models.Transformer"}
-POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
-NORMALIZE = {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
-
-
-def write(folder: Path, architecture: str, modules: list[Any] | None = None) -> Path:
-    """Write the descriptions of a checkpoint of 8 features."""
-    (folder / "1_Pooling").mkdir(parents=True)
-    (folder / "2_Normalize").mkdir()
-    pooling = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+def write(folder: Path, architecture: str, *modules: str) -> Path:
+    """Write the descriptions of a checkpoint of 8 features, and of modules after its encoder."""
+    folder.mkdir()
     config = {"model_type": "bert", "architectures": [architecture], "hidden_size": 8}
     (folder / "config.json").write_text(json.dumps(config))
-    if modules is not None:
-        (folder / "modules.json").write_text(json.dumps(modules))
+    if modules:
+        pooling = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}
+        write_modules(folder, "Transformer", *modules, Pooling=pooling)
     return folder
 
 
 @pytest.mark.parametrize(
     ("pooling", "mode"), [("cls", "cls"), ("mean", "mean"), ("last-token", "last")]
 )
-@pytest.mark.parametrize("modules", [None, [TRANSFORMER, POOLING, NORMALIZE]])
+@pytest.mark.parametrize("modules", [(), ("Pooling", "Normalize")])
 def test_a_dense_pooling_takes_the_place_of_the_checkpoints(
-    tmp_path: Path, modules: list[Any] | None, pooling: PoolingSetting, mode: str
+    tmp_path: Path, modules: tuple[str, ...], pooling: PoolingSetting, mode: str
 ) -> None:
     """Modules after pooling stay."""
-    folder = write(tmp_path / "a", "BertModel", modules)
+    folder = write(tmp_path / "a", "BertModel", *modules)
     found = with_pooling(folder, pooling, tmp_path / "poolings")
     sentence = read_sentence(found, 512, 8)
-    assert (sentence.pooling, sentence.normalize) == (mode, modules is not None)
+    assert (sentence.pooling, sentence.normalize) == (mode, bool(modules))
     assert json.loads((found / "config.json").read_text())["hidden_size"] == 8
 
 
-@pytest.mark.parametrize("modules", [None, [TRANSFORMER, POOLING]])
-def test_splade_is_the_maximum_of_log1p_relu(tmp_path: Path, modules: list[Any] | None) -> None:
-    folder = write(tmp_path / "a", "BertForMaskedLM", modules)
+@pytest.mark.parametrize("modules", [(), ("Pooling",)])
+def test_splade_is_the_maximum_of_log1p_relu(tmp_path: Path, modules: tuple[str, ...]) -> None:
+    folder = write(tmp_path / "a", "BertForMaskedLM", *modules)
     assert task_kind(folder) is None
     found = with_pooling(folder, "splade", tmp_path / "poolings")
     assert task_kind(found) == "sparse"
@@ -233,16 +227,16 @@ def test_the_folder_is_made_once_for_each_pooling(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("architecture", "modules", "pooling", "says"),
     [
-        ("BertModel", None, "splade", "--pooling splade needs the logits of words"),
-        ("Qwen3Model", None, "yes-no", "--pooling yes-no reads checkpoints of Qwen3-Reranker"),
-        ("Qwen3ForCausalLM", [TRANSFORMER, POOLING], "yes-no", "without modules.json"),
-        ("BertModel", [TRANSFORMER, NORMALIZE], "cls", "--pooling cls has no Pooling to replace"),
+        ("BertModel", (), "splade", "--pooling splade needs the logits of words"),
+        ("Qwen3Model", (), "yes-no", "--pooling yes-no reads checkpoints of Qwen3-Reranker"),
+        ("Qwen3ForCausalLM", ("Pooling",), "yes-no", "without modules.json"),
+        ("BertModel", ("Normalize",), "cls", "--pooling cls has no Pooling to replace"),
     ],
 )
 def test_a_pooling_that_does_not_fit_is_refused(
-    tmp_path: Path, architecture: str, modules: list[Any] | None, pooling: Any, says: str
+    tmp_path: Path, architecture: str, modules: tuple[str, ...], pooling: Any, says: str
 ) -> None:
-    folder = write(tmp_path / "a", architecture, modules)
+    folder = write(tmp_path / "a", architecture, *modules)
     with pytest.raises(ConfigError, match=says):
         with_pooling(folder, pooling, tmp_path / "poolings")
 
@@ -250,12 +244,12 @@ def test_a_pooling_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("architecture", "modules", "either"),
     [
-        ("BertForMaskedLM", None, True),
-        ("BertForMaskedLM", [TRANSFORMER, POOLING], False),
-        ("BertModel", None, False),
+        ("BertForMaskedLM", (), True),
+        ("BertForMaskedLM", ("Pooling",), False),
+        ("BertModel", (), False),
     ],
 )
 def test_a_masked_language_model_without_modules_may_be_either(
-    tmp_path: Path, architecture: str, modules: list[Any] | None, either: bool
+    tmp_path: Path, architecture: str, modules: tuple[str, ...], either: bool
 ) -> None:
-    assert may_be_dense_or_sparse(write(tmp_path / "a", architecture, modules)) == either
+    assert may_be_dense_or_sparse(write(tmp_path / "a", architecture, *modules)) == either

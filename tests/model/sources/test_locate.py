@@ -134,8 +134,7 @@ def test_a_name_is_downloaded_and_loads(
 
 def pool(repository: Path) -> None:
     """Write a `modules.json` into a checkpoint."""
-    write_modules(repository, "Transformer", "Pooling")
-    (repository / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    write_modules(repository, "Transformer", "Pooling", Pooling={"pooling_mode": "cls"})
 
 
 @pytest.mark.parametrize("modules", [False, True])

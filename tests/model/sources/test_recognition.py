@@ -30,6 +30,8 @@ from model.sources.recognition import check_described, check_recognised
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
 from tests.model.pickles import pickle_weights
+from tests.model.refusals import refused
+from tests.model.sentences import write_modules
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 90868376\n"
 FOREIGN = {
@@ -52,11 +54,7 @@ def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 
 
 def refusal(folder: Path, kind: type[ModelError], *, pickles: bool = True) -> str:
-    with pytest.raises(ModelError) as failed:
-        check_recognised(folder, pickles=pickles)
-    message = str(failed.value)
-    assert type(failed.value) is kind, message
-    assert "\n" not in message
+    message = refused(kind, folder, check_recognised, folder, pickles=pickles)
     assert message.startswith(str(folder))
     return message.removeprefix(str(folder)).lstrip(" :/")
 
@@ -70,13 +68,8 @@ def in_subfolder(folder: Path) -> Path:
     (folder / "0_Transformer").mkdir()
     for path in [*folder.glob("*.json"), folder / "model.safetensors"]:
         path.rename(folder / "0_Transformer" / path.name)
-    modules = [
-        {"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"},
-        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    pooling = {"pooling_mode": "mean"}
+    write_modules(folder, "Transformer", "Pooling", first="0_Transformer", Pooling=pooling)
     return folder / "0_Transformer"
 
 
@@ -204,22 +197,6 @@ def test_a_config_of_quantised_weights(folder: Path, quantised: Any, method: str
     assert "fp32, bf16 or fp16" in message
 
 
-@pytest.mark.parametrize("how", ["absolute", "above", "below"])
-def test_a_shard_outside_the_folder_is_never_opened(
-    folder: Path, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "inner").mkdir()
-    outside = {"absolute": folder.parent / "x", "above": folder.parent / "x"}
-    target = outside.get(how, folder / "inner" / "x")
-    name = {"absolute": str(target), "above": "../x", "below": "inner/x"}[how]
-    (folder / "model.safetensors").rename(target)
-    index = {"weight_map": {"a": name}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    monkeypatch.setattr("model.sources.recognition.check_weights", None)  # which opens it
-    said = refusal(folder, CheckpointError)
-    assert said == f"model.safetensors.index.json names {name}, which is not in the folder"
-
-
 def test_quantised_tensors_in_a_shard(folder: Path) -> None:
     write_weights(folder, **{"a.qweight": torch.ones(2, dtype=torch.int32)})
     (folder / "model.safetensors").rename(folder / "b.safetensors")
@@ -235,7 +212,7 @@ def test_a_key_or_module_that_is_not_supported(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"some/model: config\.json is not a supported encoder"):
         check_described(folder, ["config.json", "model.safetensors"], "some/model")
     edit_json(folder / "config.json", position_embedding_type="absolute")
-    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
+    write_modules(folder, "Transformer")
     assert "the modules Transformer are not supported" in refusal(folder, ConfigError)
 
 
@@ -310,8 +287,7 @@ def test_a_graph_alone(folder: Path) -> None:
 
 
 def test_modules_without_a_transformer(tmp_path: Path) -> None:
-    modules = [{"type": "sentence_transformers.models.WordEmbeddings", "path": ""}]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    write_modules(tmp_path, "WordEmbeddings")
     message = refusal(tmp_path, ConfigError)
     assert message.startswith("begins with the module WordEmbeddings (modules.json)")
 
@@ -331,16 +307,8 @@ def test_pickled_weights_pass_unless_they_are_forbidden(folder: Path, shards: in
 
 
 def test_a_pickled_module(folder: Path) -> None:
-    modules = [
-        {"type": "sentence_transformers.models.Transformer", "path": ""},
-        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
-        {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    for name in ("1_Pooling", "2_Dense"):
-        (folder / name).mkdir()
-    edit_json(folder / "1_Pooling" / "config.json", pooling_mode="mean")
-    edit_json(folder / "2_Dense" / "config.json", in_features=12, out_features=5)
+    pooling, dense = {"pooling_mode": "mean"}, {"in_features": 12, "out_features": 5}
+    write_modules(folder, "Transformer", "Pooling", "Dense", Pooling=pooling, Dense=dense)
     (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
     check_recognised(folder)
     message = refusal(folder, CheckpointError, pickles=False)

@@ -27,6 +27,7 @@ from model.sources.sentence_files import (
 )
 from model.sources.task_files import task_kind
 from tests.model.checkpoints import edit_json
+from tests.model.refusals import refused
 
 SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"
@@ -38,10 +39,7 @@ def write(folder: Path, name: str, **content: Any) -> Path:
 
 
 def refusal(read: Callable[..., Any], *arguments: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        read(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
+    message = refused(ConfigError, "", read, *arguments)
     assert "http" not in message
     return message
 
@@ -60,22 +58,6 @@ def test_what_says_nothing_of_a_vector_is_left_alone(tmp_path: Path) -> None:
 def test_two_prompts_are_always_there(tmp_path: Path, name: str) -> None:
     write(tmp_path, SETTINGS, default_prompt_name=name)
     assert read_model(tmp_path / SETTINGS)["default_prompt_name"] is None
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ({"query_prefix": "[Q] ", "document_length": 180}, "document_length, query_prefix is not"),
-        ({"default_prompt_name": "passage"}, "default_prompt_name 'passage' is not one of its"),
-        ({"default_prompt_name": ["a"]}, "default_prompt_name ['a'] is not one of its"),
-        ({"default_prompt_name": ""}, "default_prompt_name '' is not one of its"),
-        ({"prompts": [1]}, "prompts is not a JSON object"),
-    ],
-    ids=str,
-)
-def test_other_settings_are_refused(tmp_path: Path, content: dict[str, Any], reason: str) -> None:
-    write(tmp_path, SETTINGS, **content)
-    assert reason in refusal(read_model, tmp_path / SETTINGS)
 
 
 def test_the_transformers_file_may_have_an_older_name(tmp_path: Path) -> None:
@@ -103,9 +85,16 @@ def test_arguments_that_change_no_vector_are_left_alone(tmp_path: Path) -> None:
     assert sorted(read_transformer(tmp_path)[0]) == [5, 8]
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+SIZES = {"in_features": 4, "out_features": 3}
+REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "settings": [
+        ({"query_prefix": "[Q] ", "document_length": 180}, "document_length, query_prefix is not"),
+        ({"default_prompt_name": "passage"}, "default_prompt_name 'passage' is not one of its"),
+        ({"default_prompt_name": ["a"]}, "default_prompt_name ['a'] is not one of its"),
+        ({"default_prompt_name": ""}, "default_prompt_name '' is not one of its"),
+        ({"prompts": [1]}, "prompts is not a JSON object"),
+    ],
+    "Transformer": [
         ({"transformer_task": "fill-mask"}, "transformer_task 'fill-mask' is not supported"),
         ({"module_output_name": "scores"}, "module_output_name 'scores' is not supported"),
         ({"modality_config": {"image": {}}}, "modality_config {'image': {}} is not supported"),
@@ -117,48 +106,14 @@ def test_arguments_that_change_no_vector_are_left_alone(tmp_path: Path) -> None:
         ({"config_args": {"model_max_length": 9}}, "config_args.model_max_length is not"),
         ({"model_kwargs": [1]}, "model_kwargs is not a JSON object"),
     ],
-    ids=str,
-)
-def test_another_transformer_is_refused(
-    tmp_path: Path, content: dict[str, Any], reason: str
-) -> None:
-    assert reason in refusal(read_transformer, write(tmp_path, TRANSFORMER, **content))
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+    "Pooling": [
         ({"pooling_mode": "median"}, "pooling median is not supported; cls, max, mean, "),
         ({"pooling_mode": ["mean", "last"]}, "pooling last is not supported"),
         ({"pooling_mode": []}, "pooling [] is not supported"),
         ({"pooling_mode": 3}, "pooling 3 is not supported"),
         ({"pooling_mode_median": True}, "pooling_mode_median is not supported"),
     ],
-    ids=str,
-)
-def test_another_pooling_is_refused(tmp_path: Path, content: dict[str, Any], reason: str) -> None:
-    assert reason in refusal(read_pooling, module(tmp_path, "Pooling", **content))
-
-
-@pytest.mark.parametrize("kind", ["Dense", "LayerNorm", "Pooling"])
-def test_a_module_without_its_config_is_refused(tmp_path: Path, kind: str) -> None:
-    read = read_pooling if kind == "Pooling" else read_vector_module
-    message = refusal(read, ModuleEntry(kind, tmp_path / "1_Here"))
-    assert message == f"{tmp_path / 'modules.json'} names 1_Here, which holds no config.json"
-
-
-def test_modules_have_the_librarys_defaults(tmp_path: Path) -> None:
-    sizes = {"in_features": 4, "out_features": 3}
-    dense = Dense(in_features=4, out_features=3, bias=True, activation="Tanh")
-    assert read_vector_module(module(tmp_path, "Dense", **sizes)) == dense
-    assert read_vector_module(module(tmp_path, "LayerNorm", dimension=4)) == LayerNorm(dimension=4)
-    assert read_vector_module(ModuleEntry("Normalize", tmp_path / "absent")) == Normalize()
-    assert read_vector_module(ModuleEntry("Dropout", tmp_path / "absent")) is None
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+    "Dense": [
         ({"activation_function": "torch.nn.modules.activation.PReLU"}, "PReLU' is not supported; "),
         ({"activation_function": "elsewhere.Tanh"}, "'elsewhere.Tanh' is not supported"),
         ({"activation_function": "torch.nnn.Tanh"}, "'torch.nnn.Tanh' is not supported"),
@@ -170,27 +125,47 @@ def test_modules_have_the_librarys_defaults(tmp_path: Path) -> None:
         ({"out_features": "3"}, "out_features: "),
         ({"use_residual": 1}, "residual: "),
     ],
+    "Normalize": [
+        ({"module_input_name": "token_embeddings"}, "module_input_name 'token_embeddings'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "reason"),
+    [(kind, *case) for kind, cases in REFUSED.items() for case in cases],
     ids=str,
 )
-def test_another_dense_is_refused(tmp_path: Path, content: dict[str, Any], reason: str) -> None:
-    entry = module(tmp_path, "Dense", **{"in_features": 4, "out_features": 3} | content)
-    assert reason in refusal(read_vector_module, entry)
+def test_what_would_change_a_vector_is_refused(
+    tmp_path: Path, kind: str, content: dict[str, Any], reason: str
+) -> None:
+    if kind == "settings":
+        found = refusal(read_model, write(tmp_path, SETTINGS, **content) / SETTINGS)
+    elif kind == "Transformer":
+        found = refusal(read_transformer, write(tmp_path, TRANSFORMER, **content))
+    else:
+        read = read_pooling if kind == "Pooling" else read_vector_module
+        sizes = SIZES if kind == "Dense" else {}
+        found = refusal(read, module(tmp_path, kind, **sizes | content))
+    assert reason in found
 
 
-def test_a_normalisation_of_tokens_is_refused(tmp_path: Path) -> None:
-    entry = module(tmp_path, "Normalize", module_input_name="token_embeddings")
-    assert "module_input_name 'token_embeddings'" in refusal(read_vector_module, entry)
+@pytest.mark.parametrize("kind", ["Dense", "LayerNorm", "Pooling"])
+def test_a_module_without_its_config_is_refused(tmp_path: Path, kind: str) -> None:
+    read = read_pooling if kind == "Pooling" else read_vector_module
+    message = refusal(read, ModuleEntry(kind, tmp_path / "1_Here"))
+    assert message == f"{tmp_path / 'modules.json'} names 1_Here, which holds no config.json"
+
+
+def test_modules_have_the_librarys_defaults(tmp_path: Path) -> None:
+    dense = Dense(in_features=4, out_features=3, bias=True, activation="Tanh")
+    assert read_vector_module(module(tmp_path, "Dense", **SIZES)) == dense
+    assert read_vector_module(module(tmp_path, "LayerNorm", dimension=4)) == LayerNorm(dimension=4)
+    assert read_vector_module(ModuleEntry("Normalize", tmp_path / "absent")) == Normalize()
+    assert read_vector_module(ModuleEntry("Dropout", tmp_path / "absent")) is None
 
 
 HERE = Path("a/folder")
-
-
-def kind_refusal(check: Any, *arguments: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        check(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize(
@@ -213,7 +188,7 @@ def kind_refusal(check: Any, *arguments: Any) -> str:
     ],
 )
 def test_modules_of_other_kinds_are_named(kind: str, what: str) -> None:
-    message = kind_refusal(check_modules, HERE, ["Transformer", kind])
+    message = refusal(check_modules, HERE, ["Transformer", kind])
     assert message.startswith(f"{HERE}: the module {kind} is not supported: ")
     assert what in message
     assert "give a checkpoint" in message
@@ -233,7 +208,7 @@ def test_modules_of_other_kinds_are_named(kind: str, what: str) -> None:
     ids=str,
 )
 def test_another_order_of_modules_is_refused(kinds: list[str]) -> None:
-    message = kind_refusal(check_modules, HERE, kinds)
+    message = refusal(check_modules, HERE, kinds)
     assert f"the modules {' → '.join(kinds) or '(none)'} are not supported; Transformer" in message
 
 
@@ -261,20 +236,16 @@ def test_a_causal_model_made_bidirectional_has_the_mean() -> None:
     [("BertForSequenceClassification", "cross-encoder"), ("HF_ColBERT", "ColBERT")],
 )
 def test_other_architectures_are_named(architecture: str, what: str) -> None:
-    message = kind_refusal(check_architecture, HERE, {"architectures": [architecture]})
+    message = refusal(check_architecture, HERE, {"architectures": [architecture]})
     assert f"the architecture {architecture} is not supported: " in message
     assert what in message
-    assert "is not a list" in kind_refusal(
-        check_architecture, HERE, {"architectures": architecture}
-    )
+    assert "is not a list" in refusal(check_architecture, HERE, {"architectures": architecture})
 
 
 def test_an_unknown_class_is_named() -> None:
     check_model_type(HERE, {"model_type": "SentenceTransformer"})
     check_model_type(HERE, {})
-    assert "model_type 'Other' is not" in kind_refusal(
-        check_model_type, HERE, {"model_type": "Other"}
-    )
+    assert "model_type 'Other' is not" in refusal(check_model_type, HERE, {"model_type": "Other"})
 
 
 def test_a_cross_encoder_of_the_library_is_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -289,6 +260,6 @@ def test_a_cross_encoder_of_the_library_is_read(tiny_checkpoint: Path, tmp_path:
 
 def test_a_splade_of_the_library_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
     SparseEncoder(str(tiny_checkpoint), device="cpu").save(str(tmp_path))
-    assert "'SparseEncoder'" in kind_refusal(read_sentence, tmp_path, 40, 12)
+    assert "'SparseEncoder'" in refusal(read_sentence, tmp_path, 40, 12)
     edit_json(tmp_path / "config_sentence_transformers.json", model_type=None)
-    assert "sparse vectors" in kind_refusal(read_sentence, tmp_path, 40, 12)
+    assert "sparse vectors" in refusal(read_sentence, tmp_path, 40, 12)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -59,11 +58,7 @@ def test_each_tower_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
 def test_modules_of_sentence_transformers_are_linked(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     save_towers(clip(), folder)
-    write_modules(folder, "CLIPModel", "Normalize")
-    modules = json.loads((folder / "modules.json").read_text())
-    modules[0]["path"] = "0_CLIPModel"
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "0_CLIPModel").mkdir()
+    write_modules(folder, "CLIPModel", "Normalize", first="0_CLIPModel")
     for path in [path for path in folder.iterdir() if path.is_file()]:
         if path.name != "modules.json":
             shutil.move(path, folder / "0_CLIPModel" / path.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from model.tasks.head import TaskHead, scores_of_text
 from tests.model.checkpoints import edit_json, edit_weights
 from tests.model.logit_checkpoints import PAIRS as QUERIES
 from tests.model.logit_checkpoints import published, word_logits, write_cross_encoder
+from tests.model.sentences import write_modules
 from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
 
 PAIRS = [("the cat", "a b c."), ("the cat", "x y z the"), ("a", "")]
@@ -83,13 +83,9 @@ def test_a_reranker_of_another_causal_family(tmp_path: Path, family: str) -> Non
     """mxbai-rerank-v2 compares the words 1 and 0 of a Qwen2."""
     sizes = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6}
     folder = write_task_checkpoint(tmp_path / "a", "ForCausalLM", family, **sizes)
-    kinds = {"": "base.modules.Transformer", "1": "cross_encoder.modules.LogitScore"}
-    modules = [
-        {"path": path, "type": f"sentence_transformers.{kind}"} for path, kind in kinds.items()
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1").mkdir()
-    edit_json(folder / "1" / "config.json", true_token_id=7, false_token_id=9)
+    words = {"true_token_id": 7, "false_token_id": 9}
+    kinds = ("Transformer", "sentence_transformers.cross_encoder.modules.LogitScore")
+    write_modules(folder, *kinds, LogitScore=words)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode("the cat . a b c").ids
     with torch.inference_mode():

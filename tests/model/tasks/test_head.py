@@ -25,9 +25,10 @@ from model.runtimes.pytorch import PyTorchRuntime
 from model.sources.overlay import split
 from model.tasks.checkpoint import LAYOUTS, load_task_head
 from model.tasks.head import SparseHead, scores_of_text, task_head
-from tests.model.checkpoints import edit_json, edit_weights
+from tests.model.checkpoints import edit_weights
 from tests.model.families.parity import saved
 from tests.model.families.picture_parity import packed_pictures
+from tests.model.sentences import write_modules
 from tests.model.task_checkpoints import FAMILIES, write_task_checkpoint
 from tests.model.tower_checkpoints import TEXT, VISION
 
@@ -115,11 +116,8 @@ def assert_equal_to_transformers(folder: Path, task: str, family: str, **config:
     """Compare the logits of a random model of one of transformers' task classes."""
     folder = write_task_checkpoint(folder, f"For{task}", family, **config)
     if task == "MaskedLM":
-        kind = "sentence_transformers.models"
-        modules = '[{"type": "%s.MLMTransformer"}, {"type": "%s.SpladePooling", "path": "1"}]'
-        (folder / "modules.json").write_text(modules % (kind, kind))
-        (folder / "1").mkdir()
-        edit_json(folder / "1" / "config.json", pooling_strategy="sum")
+        splade = {"pooling_strategy": "sum"}
+        write_modules(folder, "MLMTransformer", "SpladePooling", SpladePooling=splade)
     encoder = load_checkpoint(folder)
     head = load_task_head(folder, encoder)
     assert head is not None

@@ -19,6 +19,7 @@ from model.tokenization.pretrained import backend_class, class_name
 from model.tokenization.tokenizer import load_tokenizer
 from model.tokenization.vocabulary import read_tokenizer
 from tests.model.checkpoints import TINY, edit_json, write_tokenizer
+from tests.model.refusals import refused
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_equals_transformers
 
@@ -103,12 +104,9 @@ def test_a_part_of_tokenizer_json_is_missing(tmp_path: Path, part: str) -> None:
 
 
 def refusal(folder: Path, files: tuple[str, ...] = ()) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        TokenizerFiles.read(folder).require("Tokenizer", files)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert str(folder) in message
-    return message
+    return refused(
+        CheckpointError, folder, lambda: TokenizerFiles.read(folder).require("Tokenizer", files)
+    )
 
 
 CONFIG = parse_config(TINY | {"model_type": "bert", "vocab_size": VOCAB_SIZE})
@@ -181,12 +179,7 @@ def test_the_class_is_transformers(
 
 
 def class_refusal(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        load_tokenizer(folder, CONFIG, lowercase=False)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert str(folder) in message
-    return message
+    return refused(CheckpointError, folder, load_tokenizer, folder, CONFIG, lowercase=False)
 
 
 @pytest.mark.parametrize(

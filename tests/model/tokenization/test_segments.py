@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,20 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    AutoTokenizer,
-    BertConfig,
-    BertModel,
-    BertTokenizer,
-    DebertaV2Config,
-    DebertaV2Model,
-    ElectraConfig,
-    ElectraModel,
-    NomicBertConfig,
-    NomicBertModel,
-)
+from transformers import AutoTokenizer, BertTokenizer
 
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
@@ -48,21 +34,18 @@ from model.tokenization.tokenizer import (
     reading_segments,
 )
 from tests.model.checkpoints import TINY, VOCABULARY, edit_json, write_tokenizer
-from tests.model.families.parity import SIZES, randomized
+from tests.model.families.parity import SIZES, model_of, randomized
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tokenizer_oracle import assert_equals_transformers
 
 WIDE = SIZES | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 64, "type_vocab_size": 2}
 DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8}
-FAMILIES: dict[str, tuple[Any, str, bool]] = {
-    "albert": (AlbertModel(AlbertConfig(**WIDE, embedding_size=16)), "AlbertTokenizer", False),
-    "bert": (BertModel(BertConfig(**WIDE)), "BertTokenizer", True),
-    "deberta-v2": (
-        DebertaV2Model(DebertaV2Config(**WIDE, **DISENTANGLED)),
-        *("DebertaV2Tokenizer", True),
-    ),
-    "electra": (ElectraModel(ElectraConfig(**WIDE, embedding_size=16)), "BertTokenizer", True),
-    "nomic_bert": (NomicBertModel(NomicBertConfig(**WIDE)), "BertTokenizer", True),
+FAMILIES: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "Albert": (WIDE | {"embedding_size": 16}, "AlbertTokenizer", False),
+    "Bert": (WIDE, "BertTokenizer", True),
+    "DebertaV2": (WIDE | DISENTANGLED, "DebertaV2Tokenizer", True),
+    "Electra": (WIDE | {"embedding_size": 16}, "BertTokenizer", True),
+    "NomicBert": (WIDE, "BertTokenizer", True),
 }
 INPUTS: list[Any] = [
     "the river runs",
@@ -93,7 +76,8 @@ def states_are_transformers(folder: Path, model: Any) -> bool:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_pair_is_transformers(tmp_path: Path, family: str) -> None:
-    model, tokenizer, segments = FAMILIES[family]
+    fields, tokenizer, segments = FAMILIES[family]
+    model = model_of(family, **fields)
     write_tokenizer_folder(tmp_path, tokenizer, model_max_length=64)
     randomized(model).save_pretrained(tmp_path)
     assert states_are_transformers(tmp_path, model) == segments
@@ -252,21 +236,12 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-Write = Callable[[Path, str], None]
-
-
-def as_settings(folder: Path, outside: str) -> None:
-    edit_json(folder / "tokenizer_config.json", vocab=outside, vocab_file=outside)
-
-
-def as_special_tokens(folder: Path, outside: str) -> None:
-    edit_json(folder / "special_tokens_map.json", vocab=outside, vocab_file=outside)
-
-
-@pytest.mark.parametrize("write", [as_settings, as_special_tokens])
-def test_settings_name_no_file_outside_the_folder(folder: Path, write: Write) -> None:
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_settings_name_no_file_outside_the_folder(folder: Path, name: str) -> None:
     """transformers itself reads such a file into the vocabulary, which the service publishes."""
-    write(folder, str(folder.parent / "secret"))
+    edit_json(
+        folder / name, **dict.fromkeys(("vocab", "vocab_file"), str(folder.parent / "secret"))
+    )
     assert "password" in BertTokenizer.from_pretrained(folder).get_vocab()
     assert from_files(BertTokenizer, TokenizerFiles.read(folder)).vocab_size == len(VOCABULARY)
 

@@ -20,6 +20,7 @@ from model.tokenization.tokenizer import (
 )
 from model.tokenization.vocabulary import BEYOND, model_ids, vocabulary_size
 from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
+from tests.model.refusals import refused
 from tests.model.texts import MORE_TEXTS, TEXTS
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tokenizer_oracle import (
@@ -189,12 +190,7 @@ def test_named_tokens(folder: Path) -> None:
 
 def refusal(folder: Path, vocab_size: int = len(VOCABULARY)) -> str:
     config = parse_config(TINY | {"model_type": "bert", "vocab_size": vocab_size})
-    with pytest.raises(CheckpointError) as caught:
-        load_tokenizer(folder, config, lowercase=False)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert str(folder) in message
-    return message
+    return refused(CheckpointError, folder, load_tokenizer, folder, config, lowercase=False)
 
 
 def test_ids_beyond_the_encoders_vocabulary_are_refused(folder: Path) -> None:

@@ -14,6 +14,7 @@ from model.tokenization.tokenizer import load_target_tokenizer
 from model.tokenization.vocabulary import model_ids
 from tests.model.checkpoints import edit_json
 from tests.model.piece_folders import piece_model, write_m2m_100, write_marian
+from tests.model.refusals import refused
 from tests.model.texts import MORE_TEXTS, TEXTS
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_pieces_equal_transformers
 
@@ -31,12 +32,13 @@ def test_languages_that_are_special_tokens_in_texts(tmp_path: Path) -> None:
     assert tokenizer.encode("").tokens == ["__en__", "</s>"]
 
 
+def target_refusal(folder: Path) -> str:
+    return refused(CheckpointError, "", load_target_tokenizer, folder, 10_000, lowercase=False)
+
+
 def test_a_language_is_one_of_the_models(tmp_path: Path) -> None:
     def refusal(**settings: str | None) -> str:
-        write_m2m_100(tmp_path, **settings)
-        with pytest.raises(CheckpointError) as caught:
-            load_target_tokenizer(tmp_path, 10_000, lowercase=False)
-        return str(caught.value)
+        return target_refusal(write_m2m_100(tmp_path, **settings))
 
     assert "tgt_lang of tokenizer_config.json is None; set it to" in refusal(tgt_lang=None)
     assert "tgt_lang of tokenizer_config.json is 'xx'" in refusal(tgt_lang="xx")
@@ -104,20 +106,15 @@ def test_offsets_are_sentencepieces(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    def refusal() -> str:
-        with pytest.raises(CheckpointError) as caught:
-            load_target_tokenizer(tmp_path, 10_000, lowercase=False)
-        return str(caught.value)
-
     write_marian(tmp_path, separate=True)
     edit_json(tmp_path / "target_vocab.json", **{"<unk>": 8000})
-    assert "has another id for <unk> than vocab.json" in refusal()
+    assert "has another id for <unk> than vocab.json" in target_refusal(tmp_path)
     (tmp_path / "target_vocab.json").unlink()
-    assert "target_vocab.json is missing, the targets' vocabulary" in refusal()
+    assert "target_vocab.json is missing, the targets' vocabulary" in target_refusal(tmp_path)
     (tmp_path / "vocab.json").write_text(json.dumps({"</s>": 0}))
-    assert "vocabulary lacks <unk>, its unknown token" in refusal()
+    assert "vocabulary lacks <unk>, its unknown token" in target_refusal(tmp_path)
     (tmp_path / "target.spm").unlink()
-    assert "holds no whole tokenizer: target.spm missing" in refusal()
+    assert "holds no whole tokenizer: target.spm missing" in target_refusal(tmp_path)
 
 
 EXCEPTIONS = ("</s>", "<unk>", "ΟΔΥΣΣΕΥΣ")
