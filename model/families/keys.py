@@ -105,7 +105,7 @@ class EncoderDecoderKeys(SharedKeys):
         return DecoderConfig.model_validate(own | {"layers": layers})
 
     def _decoder(self) -> dict[str, Any]:
-        """Return the fields of the decoder's config; `layers` without fields equal to the encoder's."""
+        """Return the fields of the decoder's config; in `layers`, what differs from the encoder."""
         raise NotImplementedError
 
     @model_validator(mode="after")
