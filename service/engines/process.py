@@ -3,21 +3,19 @@
 PyTorch computes in one process for all models, so that the service never imports torch.
 
 Messages go over a socket pair. A message is a pickle without its arrays, which follow in one piece:
-many small arrays are slow to pickle, and large arrays are sent from where they are and received
-into their final place.
+large arrays are sent from where they are, and received into their final place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
+import itertools
 import logging
 import os
 import pickle
 import queue
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -27,7 +25,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.artifact.manifest import Artifact
 from model.errors import DeviceLostError
@@ -38,52 +35,26 @@ from service.engines.runtime import OUT_OF_MEMORY, out_of_memory
 from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.system import logs, resources
 
-Array = NDArray[Any]
 ALIGNED_BYTES = 8
 LARGE_BYTES = 2**16
 """Minimum bytes of an array that is not copied before it is sent."""
-_SIZES = struct.Struct("<QQQ")
-"""Bytes of the arrays' types and shapes, of the pickle, and of the arrays."""
-
-
-class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, protocol=5)
-        self.arrays: list[Array] = []
-
-    def persistent_id(self, thing: object) -> int | None:
-        if type(thing) is not np.ndarray:
-            return None
-        self.arrays.append(thing)
-        return len(self.arrays) - 1
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, arrays: Sequence[Array]) -> None:
-        super().__init__(file)
-        self._arrays = arrays
-
-    def persistent_load(self, number: int) -> Array:
-        return self._arrays[number]
 
 
 def send(connection: socket.socket, message: object) -> None:
     """Send a message; `TimeoutError` if the other end does not read, `OSError` if it is closed."""
-    body = io.BytesIO()
-    pickler = _Pickler(body)
-    pickler.dump(message)
-    arrays = pickler.arrays
-    types = pickle.dumps([(array.dtype.str, array.shape) for array in arrays])
-    size = sum(array.nbytes + -array.nbytes % ALIGNED_BYTES for array in arrays)
-    small = [_SIZES.pack(len(types), body.tell(), size), types, body.getvalue()]
-    for array in arrays:
-        if array.nbytes < LARGE_BYTES:
-            small.append(array.tobytes())
+    arrays: list[pickle.PickleBuffer] = []
+    body = pickle.dumps(message, 5, buffer_callback=arrays.append)
+    parts = [memoryview(body), *(array.raw() for array in arrays)]
+    sizes = np.array([len(parts), *(part.nbytes for part in parts)], np.int64)
+    small: list[bytes | memoryview] = [sizes.tobytes()]
+    for part in parts:
+        if part.nbytes < LARGE_BYTES:
+            small.append(part)
         else:
             connection.sendall(b"".join(small))
-            connection.sendall(np.ascontiguousarray(array).data.cast("B"))
+            connection.sendall(part)
             small.clear()
-        small.append(bytes(-array.nbytes % ALIGNED_BYTES))
+        small.append(bytes(-part.nbytes % ALIGNED_BYTES))
     connection.sendall(b"".join(small))
 
 
@@ -95,14 +66,12 @@ def receive(connection: socket.socket) -> Any:
         TimeoutError: the rest of the message does not come.
 
     """
-    sizes = _SIZES.unpack(_read(connection, _SIZES.size))
-    types, body, buffer = (_read(connection, size) for size in sizes)
-    arrays, start = [], 0
-    for dtype, shape in pickle.loads(types):  # noqa: S301 - of our own process
-        array: Array = np.ndarray(shape, dtype, buffer, start)
-        arrays.append(array)
-        start += array.nbytes + -array.nbytes % ALIGNED_BYTES
-    return _Unpickler(io.BytesIO(body), arrays).load()
+    count = int.from_bytes(_read(connection, 8), sys.byteorder)
+    sizes: list[int] = np.frombuffer(_read(connection, 8 * count), np.int64).tolist()
+    ends = [*itertools.accumulate(size + -size % ALIGNED_BYTES for size in sizes)]
+    buffer, starts = _read(connection, ends[-1]), [0, *ends]
+    body, *arrays = (buffer[start : start + n] for start, n in zip(starts, sizes, strict=False))
+    return pickle.loads(body, buffers=arrays)  # noqa: S301 - of our own process
 
 
 def _read(connection: socket.socket, size: int) -> memoryview:
