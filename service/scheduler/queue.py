@@ -20,6 +20,7 @@ import math
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic
 
@@ -57,7 +58,7 @@ class Work(Generic[Value_co]):
     ) -> None:
         """Describe at least one task, of which the first begins within `wait_seconds`.
 
-        Work without `wait_seconds` continues a call. Without reductions, `Value` is `Output`.
+        Work without `wait_seconds` continues a call.
         """
         self.call = call
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,27 +107,26 @@ class Slot(Generic[Value_co]):
         self.waiting = True
 
 
+@dataclass(eq=False, slots=True)
 class ClientQueue:
     """Waiting texts of one client, in fair order between its requests; or all waiting maps."""
 
-    __slots__ = ("advance", "first_tokens", "lists", "number", "order", "requests", "served",
-                 "tokens", "virtual_time")  # fmt: skip
-
-    def __init__(self, served: float, number: int = 0) -> None:
-        self.served = served
-        """Tokens computed for the client, plus the value at which the client started."""
-        self.number = number
-        self.tokens = 0
-        """Tokens of all waiting tasks."""
-        self.virtual_time = 0.0
-        self.advance = 0.0
-        """Increase of the virtual time by the last batch, added when the next is taken."""
-        self.order: list[Slot[object]] = []
-        """Waiting tasks by their place."""
-        self.requests = self.lists = 0
-        """Number of waiting requests, and number of them with several waiting texts."""
-        self.first_tokens = 0.0
-        """Tokens of the next text of each request, summed."""
+    served: float
+    """Tokens computed for the client, plus the value at which the client started."""
+    number: int = 0
+    tokens: int = 0
+    """Tokens of all waiting tasks."""
+    virtual_time: float = 0.0
+    advance: float = 0.0
+    """Increase of the virtual time by the last batch, added when the next is taken."""
+    order: list[Slot[object]] = field(default_factory=list)
+    """Waiting tasks by their place."""
+    requests: int = 0
+    """Number of waiting requests."""
+    lists: int = 0
+    """Number of requests with several waiting texts."""
+    first_tokens: float = 0.0
+    """Tokens of the next text of each request, summed."""
 
 
 class FairQueue:

@@ -179,8 +179,10 @@ class TextTokenizer:
         """Whether the vocabulary is WordPiece, which marks tokens that continue a word."""
         self._tasks = {task: number for number, task in enumerate(sentence.tasks, 1)}
         self._completes = {sentence.end_token_id, sentence.pad_token_id} != {None}
-        self._no_prompt = Prompt("", 0, 0) if self._tasks else NO_PROMPT
-        self._prompts = {name: self._read_prompt(name) for name in sentence.prompts}
+        texts: dict[str | None, str] = {None: "", **sentence.prompts}
+        if sentence.prompts:
+            texts[""] = ""  # an empty name requests no prompt
+        self._prompts = {name: self._read_prompt(name or "", texts[name]) for name in texts}
         templates = [each.filled("", "") for each in sentence.pair_templates.values()]
         self.template_characters = max(map(len, templates), default=0)
         """Maximum number of characters that a chat template adds to a pair."""
@@ -279,9 +281,7 @@ class TextTokenizer:
         """Return the maximum number of tokens of an input, or of each of its windows."""
         return options.max_tokens or self.limits.max_tokens
 
-    def _read_prompt(self, name: str) -> Prompt:
-        """Return the prompt of a name of the checkpoint."""
-        text = self._sentence.prompts[name]
+    def _read_prompt(self, name: str, text: str) -> Prompt:
         special = self._source.whole.encode(text).special_tokens_mask if text else []
         # As sentence-transformers counts them: without a special token at the end
         tokens = len(special) - bool(special and special[-1])
@@ -299,13 +299,10 @@ class TextTokenizer:
             raise Unprocessable(f"task: {why}")
         if name is None:
             name = self._sentence.default_prompt_name if task is None else task
-        if name is None or (name == "" and self._prompts):
-            prompt = self._no_prompt
-        elif name in self._prompts:
-            prompt = self._prompts[name]
-        else:
-            known = ", ".join(sorted(self._prompts)) or "none"
+        if name not in self._prompts:
+            known = ", ".join(sorted(self._sentence.prompts)) or "none"
             raise Unprocessable(f"unknown prompt_name; this model names: {known}")
+        prompt = self._prompts[name]
         return prompt if task is None else replace(prompt, segment=self._tasks[task])
 
     def _read(
