@@ -165,7 +165,7 @@ class RequestTokenizer:
         return self._tokens([max(sizes_of(inputs), default=0)], options, *MOST_TOKENS)
 
     def _tokens(self, sizes: Sequence[int], options: Options, each: float, special: int) -> int:
-        """Return the number of tokens of inputs, given those of a character and of an input."""
+        """Return the number of tokens of inputs, by the tokens of a character and of no text."""
         limit = math.inf if options.windows else self.tokenizer.limit(options)
         special += self.tokenizer.template_tokens
         return round(sum(min(limit, each * size + special) for size in sizes))

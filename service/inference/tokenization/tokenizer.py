@@ -179,10 +179,8 @@ class TextTokenizer:
         """Whether the vocabulary is WordPiece, which marks tokens that continue a word."""
         self._tasks = {task: number for number, task in enumerate(sentence.tasks, 1)}
         self._completes = {sentence.end_token_id, sentence.pad_token_id} != {None}
-        texts: dict[str | None, str] = {None: "", **sentence.prompts}
-        if sentence.prompts:
-            texts[""] = ""  # an empty name requests no prompt
-        self._prompts = {name: self._read_prompt(name or "", texts[name]) for name in texts}
+        names = [None, "", *sentence.prompts] if sentence.prompts else [None]
+        self._prompts = {name: self._read_prompt(name) for name in names}
         templates = [each.filled("", "") for each in sentence.pair_templates.values()]
         self.template_characters = max(map(len, templates), default=0)
         """Maximum number of characters that a chat template adds to a pair."""
@@ -281,11 +279,12 @@ class TextTokenizer:
         """Return the maximum number of tokens of an input, or of each of its windows."""
         return options.max_tokens or self.limits.max_tokens
 
-    def _read_prompt(self, name: str, text: str) -> Prompt:
+    def _read_prompt(self, name: str | None) -> Prompt:
+        text = self._sentence.prompts[name] if name else ""
         special = self._source.whole.encode(text).special_tokens_mask if text else []
         # As sentence-transformers counts them: without a special token at the end
         tokens = len(special) - bool(special and special[-1])
-        return Prompt(text, tokens, self._tasks.get(name, 0) if self._tasks else None)
+        return Prompt(text, tokens, self._tasks.get(name or "", 0) if self._tasks else None)
 
     def _prompt(self, name: str | None, task: str | None = None) -> Prompt:
         """Return the prompt of a name, with the segment of a task if there is one.
