@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,8 @@ from service.cli.terminal import FAILURES, Exit, code_of, one_line
 from service.system import resources
 
 NAME = "headscope"
+COMPLETION = "_HEADSCOPE_COMPLETE"
+"""Environment variable by which a shell requests completion, as click's scripts set it."""
 COMMANDS = {
     "serve": "Serve models, or exported artifacts, over HTTP.",
     "export": "Export a checkpoint as an artifact, and verify it.",
@@ -100,13 +103,14 @@ program = Program(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, report failures in a line on standard error, and return the exit code."""
     words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
-    if asked := terminal.completion():
-        return shell_complete(program, {}, NAME, terminal.COMPLETION, asked)
+    if asked := os.environ.get(COMPLETION):
+        return shell_complete(program, {}, NAME, COMPLETION, asked)
     resources.rest_idle_threads()
     command = " ".join([NAME, *(word for word in words[:1] if word in COMMANDS)])
     try:
         code = _run(command, words)
-        terminal.flush()
+        if sys.stdout is not None:  # a shell may close it: `>&-`
+            sys.stdout.flush()
     except BrokenPipeError as error:
         if not terminal.reader_left():
             terminal.fail(command, one_line(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -73,33 +74,19 @@ def _load(settings: Settings, say: Progress) -> tuple[Server, list[Artifact]]:
     if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
         require("an answer by PyTorch", "torch")
     importing = ThreadPoolExecutor(1, "importing")
-    server: Callable[[], Server]
-    if settings.workers > 1:
-        server = importing.submit(_supervised).result
-    else:
-        importing.submit(_import_web)
-        server = _single
+    several = settings.workers > 1
+    process = "service.process.supervisor" if several else "service.process.single"
+    importing.submit(_import, process, web=not several)
     importing.shutdown(wait=False)
     artifacts = open_served(settings, say)  # may export, and must get Ctrl-C here
-    return server(), artifacts
+    return importlib.import_module(process).serve, artifacts
 
 
-def _import_web() -> None:
-    from service.process.single import import_web
-
-    import_web()
-
-
-def _single() -> Server:
-    from service.process.single import serve
-
-    return serve
-
-
-def _supervised() -> Server:
-    from service.process.supervisor import serve
-
-    return serve
+def _import(process: str, *, web: bool) -> None:
+    """Import the module of a server, and the web framework where this process needs it."""
+    module = importlib.import_module(process)
+    if web:
+        module.import_web()
 
 
 def open_served(settings: Settings, say: Progress) -> list[Artifact]:

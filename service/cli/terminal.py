@@ -75,15 +75,6 @@ def one_line(failure: Exception) -> str:
     return printable(" ".join(said.split()))
 
 
-COMPLETION = "_HEADSCOPE_COMPLETE"
-"""Environment variable by which a shell requests completion, as click's scripts set it."""
-
-
-def completion() -> str:
-    """Return the completion request of a shell; empty if there is none."""
-    return os.environ.get(COMPLETION, "")
-
-
 def colours() -> bool | None:
     """Return False if NO_COLOR is set (https://no-color.org) or the terminal is dumb, else None.
 
@@ -185,12 +176,6 @@ class TimedSteps:
         with contextlib.suppress(OSError):  # the terminal is gone
             self._stream.write(text)
             self._stream.flush()
-
-
-def flush() -> None:
-    """Flush standard output."""
-    if sys.stdout is not None:  # a shell may close it: `>&-`
-        sys.stdout.flush()
 
 
 def reader_left() -> bool:

@@ -102,23 +102,18 @@ class Progress:
         self._total, self._done, self._begun = total, done, done
         self._clock = clock
         self._started = self._reported = clock()
-        self._bar = (
-            tqdm(total=total, initial=done, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
-            if sys.stderr.isatty()
-            else None
-        )
+        options = {"unit": f" {unit}", "file": sys.stderr, "disable": not sys.stderr.isatty()}
+        self._bar = tqdm(total=total, initial=done, dynamic_ncols=True, **options)
 
     def close(self) -> None:
         """Close the bar, which stays on the terminal."""
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
     def advance(self, rows: int) -> None:
         """Add completed rows."""
         self._done += rows
-        if self._bar is not None:
-            self._bar.update(rows)
-        elif self._clock() - self._reported >= LINE_SECONDS:
+        self._bar.update(rows)
+        if self._bar.disable and self._clock() - self._reported >= LINE_SECONDS:
             self._reported = self._clock()
             rate = (self._done - self._begun) / max(self._reported - self._started, 1e-9)
             left = tqdm.format_interval((self._total - self._done) / max(rate, 1e-9))

@@ -208,7 +208,7 @@ class WorkFolder:
 
 
 def link_new(source: Path, target: Path) -> None:
-    """Give a file a free name too, in one step; rename it where there are no hard links."""
+    """Give a file a second, free name in one step; without hard links, rename it."""
     try:
         os.link(source, target)
     except FileExistsError:

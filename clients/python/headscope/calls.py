@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.display import HeatMap, Shown, frame, short
+from headscope.display import HeatMap, frame
 from headscope.errors import Refused
 from headscope.exchange import (
     BINARY,
@@ -48,6 +48,7 @@ from headscope.results import (
     ServedModel,
     Span,
     SparseVector,
+    TextTokens,
     Verification,
 )
 from headscope.words import SPECIAL, Offset
@@ -319,16 +320,9 @@ def _farthest(differences: Sequence[Difference]) -> Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Tokens(Shown):
+class Tokens(TextTokens):
     """Tokens of one text, of any length."""
 
-    text: str
-    """Text of the caller."""
-    tokens: list[str]
-    """Characters of each token, `[S]`; the name of a special token."""
-    token_ids: list[int]
-    offsets: list[Offset]
-    """Code points in the text; `(0, 0)` for special tokens and a prompt's tokens."""
     special: list[bool]
     """Whether the tokenizer added the token around the text."""
 
@@ -343,9 +337,6 @@ class Tokens(Shown):
             for token, id_, offset, special in zip(*columns, strict=True)
         ]
         return frame(rows, columns=("token", "id", "start", "end", "special"))
-
-    def _facts(self) -> list[str]:
-        return [short(self.text), f"{len(self)} tokens"]
 
     def _repr_html_(self) -> str:
         return HeatMap(f"{len(self)} tokens", tuple(self.tokens), None).html()
@@ -368,16 +359,11 @@ def tokenize(
         "/tokenize",
         texts,
         {**fields},
-        read_tokens,
+        lambda results, texts: [_tokens(text, pieces) for pieces, text in each(results, texts)],
         chained,
         weigh=lambda tokens, _: JSON_TOKEN_BYTES * tokens,
         on_error=on_error,
     )
-
-
-def read_tokens(results: Any, texts: Sequence[str]) -> list[Tokens]:
-    """Read the tokens of each text."""
-    return [_tokens(text, pieces) for pieces, text in each(results, texts)]
 
 
 def _tokens(text: str, pieces: Sequence[Mapping[str, Any]]) -> Tokens:

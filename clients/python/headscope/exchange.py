@@ -157,19 +157,15 @@ def info(model: str | None = None) -> Call[Info]:
     return Call(f"/info{query}", (), None, read_info, only)
 
 
-async def conduct(call: Call[T], session: Session) -> T:
+async def conduct(call: Call[T], session: Session, deadline: float | None = None) -> T:
     """Send the requests of a call, and return its result."""
-    deadline = session.clock() + session.timeout
-    if call.body is None:
-        replies = await exchange(call, range(0), session, deadline, set())
-        return call.join(replies)
-    parts = [range(len(call.inputs))] if call.inputs else []
+    deadline = session.clock() + session.timeout if deadline is None else deadline
+    parts = [range(len(call.inputs))] if call.inputs or call.body is None else []
     if len(call.inputs) > 1 and not call.whole:
-        model = call.body.get("model")
+        model = (call.body or {}).get("model")
         name = None if model is None else str(model)
         if name not in session.infos:
-            infos = await exchange(info(name), range(0), session, deadline, set())
-            session.infos[name] = only(infos)
+            session.infos[name] = await conduct(info(name), session, deadline)
         parts = list(ranges_of(call, session.infos[name]))
     fingerprints: set[str] = set()
 

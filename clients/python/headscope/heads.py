@@ -5,7 +5,6 @@ Notation: S tokens of a text, T of its target; Q queries and K keys of one head,
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -311,7 +310,7 @@ def attention(
         "/attention",
         texts,
         {**fields},
-        functools.partial(read_attention, aimed=targets is not None),
+        read_attention,
         chained,
         BINARY,
         targets=() if targets is None else targets_of(targets, len(texts)),
@@ -320,14 +319,12 @@ def attention(
     )
 
 
-def read_attention(
-    reply: tuple[Tensors, Mapping[str, str]], inputs: Sequence[Any], *, aimed: bool
-) -> list[Reply]:
-    """Read the binary reply of /attention, for inputs that are pairs with targets if `aimed`."""
+def read_attention(reply: tuple[Tensors, Mapping[str, str]], inputs: Sequence[Any]) -> list[Reply]:
+    """Read the binary reply of /attention; inputs with targets are pairs of both."""
     metadata = reply[1]
-    kinds = ("", "decoder_") if aimed else ("",)
-    named = {f"{kind}{name}" for kind in kinds for name in ("layers", "heads")}
-    lists = {name: json.loads(metadata[name]) for name in named}
+    aimed = "target_tokens" in metadata
+    names = ("layers", "heads", *(("decoder_layers", "decoder_heads") if aimed else ()))
+    lists = {name: json.loads(metadata[name]) for name in names}
     items = [item for item, _ in inputs] if aimed else inputs
     replies = [Reply(**text, **lists) for text in texts_of(reply, items)]
     if not aimed:

@@ -88,20 +88,27 @@ class TokenizedText(Shown):
         return ", ".join(self._facts()[len(self.texts) :])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Target(Shown):
-    """Target text that a decoder reads for a text."""
+@dataclass(frozen=True, repr=False)
+class TextTokens(Shown):
+    """Tokens of one text."""
 
     text: str
     """Text of the caller."""
     tokens: list[str]
+    """Characters of each token, `[S]`; the name of a special token."""
     token_ids: list[int]
     offsets: list[Offset]
-    """Code points in the text; `(0, 0)` for special tokens."""
-    truncated: bool
+    """Code points in the text; `(0, 0)` for special tokens and a prompt's tokens."""
 
     def _facts(self) -> list[str]:
         return [short(self.text), f"{len(self.tokens)} tokens"]
+
+
+@dataclass(frozen=True, repr=False)
+class Target(TextTokens):
+    """Target text that a decoder reads for a text."""
+
+    truncated: bool
 
 
 class Tensor:

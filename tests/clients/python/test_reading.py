@@ -27,9 +27,7 @@ def test_each_text_gets_what_is_its_own():
         tensors[f"attention.{i}.values"] = np.full((1, 1, size, 1), i, np.float16)
         tensors[f"stats.{i}.entropy"] = np.full((1, 1), i, np.float32)
         tensors[f"rollout.{i}"] = np.full((size, size), i, np.float32)
-    replies = read_attention(
-        parsed(binary(TEXTS, tensors, layers=[4], heads=[2])), TEXTS, aimed=False
-    )
+    replies = read_attention(parsed(binary(TEXTS, tensors, layers=[4], heads=[2])), TEXTS)
     for i, (text, found) in enumerate(zip(TEXTS, replies, strict=True)):
         start = sum(LENGTHS[:i])
         assert (found.texts, found.layers, found.heads) == ((text,), [4], [2])

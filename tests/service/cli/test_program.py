@@ -154,6 +154,12 @@ def test_a_reader_that_leaves_is_no_failure_to_tell(monkeypatch: pytest.MonkeyPa
     assert process.returncode == 141
 
 
+def test_a_closed_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `>&-`."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["--version"]) == 0
+
+
 def test_the_versions_and_no_library_are_loaded() -> None:
     done = run_without("torch rich pydantic onnxruntime openvino", "--version")
     assert done.returncode == 0
