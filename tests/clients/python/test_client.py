@@ -339,7 +339,7 @@ def test_an_interrupt_cancels_the_request():
     ended = threading.Event()
 
     async def stalls(_: httpx.Request) -> httpx.Response:
-        os.kill(os.getpid(), signal.SIGINT)
+        asyncio.get_running_loop().call_later(0.5, os.kill, os.getpid(), signal.SIGINT)
         try:
             await asyncio.sleep(60)
         finally:
