@@ -1,7 +1,7 @@
 /**
  * Texts with a number at each token or word, and tables of numbers with bars, for files.
  *
- * @typedef {{label: string, value: number}} Mark `value` is NaN where it is not known
+ * @typedef {{label: string, value: number|null}} Mark `value` is null where it is not known
  * @typedef {{from: string, to: string, value: number}} Pair
  * @typedef {import('./scene.js').Scene} Scene
  */
@@ -14,8 +14,7 @@ const ROW = { height: 46, gap: 6, pad: 7 };
 const PAIR = { height: 22, to: 200, bar: 400, number: 600 };
 
 /** @param {Mark[]} marks @returns {number} the largest magnitude */
-export const strongest = (marks) =>
-  marks.reduce((most, { value }) => Math.max(most, Math.abs(value) || 0), 1e-9);
+const strongest = (marks) => marks.reduce((most, { value }) => Math.max(most, Math.abs(value ?? 0)), 1e-9);
 
 /**
  * Return the scene of a text, each token with its number and a bar on the text's own scale; bars below 0 have
@@ -28,7 +27,7 @@ export function markedScene(marks) {
   const most = strongest(marks);
   let [x, y] = [0, 0];
   const placed = marks.map((mark) => {
-    const number = Number.isNaN(mark.value) ? '–' : fixed(mark.value, 3);
+    const number = mark.value === null ? '–' : fixed(mark.value, 3);
     const width = Math.max(widthOf(mark.label, 13), widthOf(number, 11)) + 2 * ROW.pad;
     if (x > 0 && x + width > WIDTH) [x, y] = [0, y + ROW.height];
     const place = { ...mark, number, x, y, width };
@@ -43,8 +42,9 @@ export function markedScene(marks) {
         const middle = one.x + one.width / 2;
         surface.text(one.label, middle, one.y + 9, { colour: colours.ink, align: 'center' });
         surface.text(one.number, middle, one.y + 25, { size: 12, colour: colours.soft, align: 'center' });
-        const colour = one.value < 0 ? colours.mark : colours.line;
-        surface.rect(one.x, one.y + 34, one.width, 4, colour, 0.1 + 0.9 * (Math.abs(one.value || 0) / most));
+        const value = one.value ?? 0;
+        const colour = value < 0 ? colours.mark : colours.line;
+        surface.rect(one.x, one.y + 34, one.width, 4, colour, 0.1 + 0.9 * (Math.abs(value) / most));
       }
     },
   };

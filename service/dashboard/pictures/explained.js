@@ -5,11 +5,10 @@
  * @typedef {import('../api/explanation.js').Shares} Shares
  * @typedef {import('../api/explanation.js').Span} Span
  * @typedef {{side: number, tokens: number[], name: string}} Selected word or patch, whose pairs are shown
- * @typedef {{label: string, tokens: number[], value: number}} Part word or special token
  */
 
 import { spearman } from '../core/correlation.js';
-import { unitsOf } from '../core/words.js';
+import { markedSpans, markedText } from '../core/marked-words.js';
 
 /** The most squares that a picture is divided into, about. */
 const SQUARES = 50;
@@ -53,30 +52,18 @@ export function tokenValues(shares, side, texts, selected) {
 }
 
 /**
- * Return the words and special tokens of a text with their values.
+ * Return the words of a text with their values.
  *
  * @param {Shares|null} shares
  * @param {number} side
  * @param {Explained[]} texts
  * @param {Selected|null} selected
- * @returns {Part[]}
  */
 export function wordsOf(shares, side, texts, selected) {
-  const text = texts[side];
-  if (shares?.spans) {
-    const points = Array.from(text.texts[0]);
-    return shares.spans[side].map(({ start, end, tokens }, i) => ({
-      label: points.slice(start, end).join(''),
-      tokens,
-      value: shares.worth[side][i],
-    }));
-  }
-  const values = shares && tokenValues(shares, side, texts, selected);
-  return unitsOf(text, { words: true, bare: false }).map(({ label, tokens }) => ({
-    label,
-    tokens,
-    value: values ? tokens.reduce((sum, token) => sum + values[token], 0) : Number.NaN,
-  }));
+  const { tokens, offsets, texts: names } = texts[side];
+  if (shares?.spans) return markedSpans(names[0], shares.spans[side], shares.worth[side]);
+  const values = shares ? tokenValues(shares, side, texts, selected) : undefined;
+  return markedText(names[0], { tokens, offsets, unknown: [], shares: values }, true);
 }
 
 /**

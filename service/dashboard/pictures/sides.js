@@ -1,9 +1,9 @@
 /** Both sides of an explanation: a picture with its shares over it, or a text word by word. */
 
-import { bdi, html, nothing, share } from '../core/html.js';
+import { html, nothing } from '../core/html.js';
 import { fixed } from '../core/numbers.js';
-import { directionOf } from '../core/words.js';
-import { markedScene, strongest } from '../draw/marked-text.js';
+import { markedScene } from '../draw/marked-text.js';
+import { markedText } from '../ui/marked-text.js';
 import { pictureScene } from './drawing.js';
 import { specialsIn, tokenValues, wordsOf } from './explained.js';
 import { pictureOf } from './files.js';
@@ -103,18 +103,13 @@ const fixedOrNone = (value) => (Number.isNaN(value) ? 'not removed' : fixed(valu
  * @param {{selected: Selected|null, select: (selected: Selected) => void, name: string}} choice
  */
 function wordsSide(reply, shares, side, { selected, select, name }) {
-  const words = wordsOf(shares, side, reply.texts, selected);
-  const most = strongest(words);
-  const word = (/** @type {import('./explained.js').Part} */ { label, tokens, value }) => {
-    const content = html`${bdi(label)} <span class="number">${Number.isNaN(value) ? '–' : fixed(value, 3)}</span>`;
-    const pressed = selected?.side === side && selected.tokens[0] === tokens[0];
-    return html`<li class=${value < 0 ? 'less' : ''} .style=${share(Math.abs(value || 0) / most)}>${
-      shares?.pairs
-        ? html`<button type="button" aria-pressed=${String(pressed)} @click=${() => select({ side, tokens, name: `“${label}”` })}>${content}</button>`
-        : content
-    }</li>`;
-  };
-  return html`<ul class="marked" dir=${directionOf(reply.texts[side].texts[0])} aria-label=${`${name}, word by word`}>${words.map(word)}</ul>`;
+  return markedText({
+    label: `${name}, word by word`,
+    marked: wordsOf(shares, side, reply.texts, selected),
+    chosen: 'chosen',
+    isChosen: ({ tokens }) => selected?.side === side && selected.tokens[0] === tokens[0],
+    pick: shares?.pairs ? ({ tokens, label }) => select({ side, tokens, name: `“${label}”` }) : undefined,
+  });
 }
 
 /** @param {Reply} reply @param {number} side */
@@ -129,7 +124,10 @@ export const nameOfSide = ({ texts }, side) =>
  * @param {Selected|null} selected
  */
 export function sceneOf(state, reply, shares, side, selected) {
-  if (!reply.texts[side].view) return markedScene(wordsOf(shares, side, reply.texts, selected));
+  if (!reply.texts[side].view) {
+    const { words, specials } = wordsOf(shares, side, reply.texts, selected);
+    return markedScene([...words, ...specials]);
+  }
   return pictureScene(drawnSide(state, reply, shares, side, selected), [ROOM, ROOM]);
 }
 

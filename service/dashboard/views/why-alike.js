@@ -2,11 +2,12 @@
 
 import { OtherTextError } from '../api/errors.js';
 import { decomposition, explanation, headLosses, layerCosines, occlusion } from '../api/explanation.js';
-import { bdi, html, nothing, share } from '../core/html.js';
+import { html, nothing } from '../core/html.js';
+import { markedSpans, markedText as markedWords } from '../core/marked-words.js';
 import { fixed } from '../core/numbers.js';
-import { directionOf, unitsOf } from '../core/words.js';
+import { unitsOf } from '../core/words.js';
 import { theme } from '../draw/colours.js';
-import { markedScene, pairsScene, strongest } from '../draw/marked-text.js';
+import { markedScene, pairsScene } from '../draw/marked-text.js';
 import { stacked } from '../draw/scene.js';
 import { shareMap } from '../draw/share-map.js';
 import { figuresScene } from '../elements/three-maps.js';
@@ -21,7 +22,9 @@ import {
   TOP_WORDS,
   waitOf,
 } from '../ui/explanation-tables.js';
-import { covered, isLong, plainLosses } from '../ui/long-texts.js';
+import { leadingWords } from '../ui/leading-words.js';
+import { covered, isLong, plainLosses, removedWords } from '../ui/long-texts.js';
+import { markedText } from '../ui/marked-text.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
 import { textNotes } from '../ui/text-notes.js';
@@ -216,14 +219,16 @@ function byMethod(store, reply, parts) {
   const [layers, heads] = [doneOf(parts, 'layers'), doneOf(parts, 'heads')];
   const figures = figuresOf(state, reply, known[method], method);
   const waits = partOf(state, reply, method);
-  return html`<div class="segments" role="group" aria-label="Method">${NAMES.map(
-    (one) => html`<button type="button" aria-pressed=${String(one === method)}
-        ?disabled=${chosen(one, reply, parts) !== one} @click=${() => store.go({ why: one })}>${METHODS[one].name}</button>`,
-  )}</div>
-    <p class="says">${METHODS[method].says}</p>
+  return html`${answer(state, reply, parts, method)}
+    ${waits === 'sentences' ? covered(doneOf(parts, 'sentences'), doneOf(parts, 'strongest')) : nothing}
     ${shownShares(state, reply, parts, method) ? nothing : html`<p>${waitOf(reply, parts, waits)}</p>`}
-    ${waits === 'sentences' ? covered(reply, doneOf(parts, 'sentences'), doneOf(parts, 'strongest'), waitOf(reply, parts, 'strongest')) : nothing}
     ${[0, 1].map((side) => marked(state, reply, parts, method, side))}
+    <div class="segments" role="group" aria-label="Method">${NAMES.map(
+      (one) => html`<button type="button" aria-pressed=${String(one === method)}
+        ?disabled=${chosen(one, reply, parts) !== one} @click=${() => store.go({ why: one })}>${METHODS[one].name}</button>`,
+    )}</div>
+    <p class="says">${METHODS[method].says}</p>
+    ${waits === 'sentences' ? strongestWords(reply, parts) : nothing}
     <div class="why-body">${figures ? html`<three-maps class="why-map" .data=${figures}></three-maps>` : nothing}
       <div class="comparison">
         ${section('How reliable is this?', reliability(reply, parts, methods, isLong(reply) ? null : known.occlusion))}
@@ -251,7 +256,7 @@ const shownShares = (state, reply, parts, method) =>
   method === 'pairs' ? reply.pairs : doneOf(parts, partOf(state, reply, method));
 
 /**
- * Return the tokens or words of one text with their values, NaN as long as they have not come.
+ * Return the tokens, words or sentences of one text with their values, null as long as they have not come.
  *
  * @param {import('../core/state.js').State} state
  * @param {Reply} reply
@@ -259,33 +264,46 @@ const shownShares = (state, reply, parts, method) =>
  * @param {MethodName} method
  * @param {number} side
  */
-function marksOf(state, reply, parts, method, side) {
+function wordsOf(state, reply, parts, method, side) {
   const shares = shownShares(state, reply, parts, method);
-  const text = reply.texts[side];
-  if (shares?.spans) {
-    const points = Array.from(text.texts[0]);
-    return shares.spans[side].map(({ start, end }, i) => ({
-      label: points.slice(start, end).join(''),
-      value: shares.worth[side][i],
-    }));
-  }
-  return unitsOf(text, state).map(({ label, tokens }) => ({
-    label,
-    value: shares ? tokens.reduce((sum, token) => sum + shares.worth[side][token], 0) : Number.NaN,
-  }));
+  const { tokens, offsets, texts } = reply.texts[side];
+  const values = shares?.worth[side];
+  return shares?.spans && values
+    ? markedSpans(texts[0], shares.spans[side], values)
+    : markedWords(texts[0], { tokens, offsets, unknown: [], shares: values }, state.words);
 }
 
-/** Tokens of one text with their shares, on a scale of their own. @param {import('../core/state.js').State} state @param {Reply} reply @param {Parts} parts @param {MethodName} method @param {number} side */
+/** Words of one text, shaded where they stand, on a scale of their own. @param {import('../core/state.js').State} state @param {Reply} reply @param {Parts} parts @param {MethodName} method @param {number} side */
 function marked(state, reply, parts, method, side) {
-  const marks = marksOf(state, reply, parts, method, side);
-  const most = strongest(marks);
-  return html`<ul class="marked" dir=${directionOf(reply.texts[side].texts[0])} aria-label=${`${TEXTS[side]}, token by token`}>${marks.map(
-    ({
-      label,
-      value,
-    }) => html`<li class=${value < 0 ? 'less' : ''} .style=${share(Math.abs(value || 0) / most)}>${bdi(label)}
-      <span class="number">${Number.isNaN(value) ? '–' : fixed(value, 3)}</span></li>`,
-  )}</ul>`;
+  const words = wordsOf(state, reply, parts, method, side);
+  const specials = words.specials.filter(({ value }) => value !== null && Math.abs(value) >= 5e-4);
+  const rest = specials.map(({ label, value }) => `${label} ${fixed(value ?? 0, 3)}`).join(', ');
+  return markedText({ label: `${TEXTS[side]}, token by token`, marked: words, rest: state.bare ? '' : rest });
+}
+
+/** The words that matter most, in a sentence. @param {import('../core/state.js').State} state @param {Reply} reply @param {Parts} parts @param {MethodName} method */
+function answer(state, reply, parts, method) {
+  const isOfSentences = method === 'occlusion' && isLong(reply);
+  const strongest = isOfSentences ? doneOf(parts, 'strongest') : null;
+  const sides = [0, 1].map((side) =>
+    isOfSentences ? removedWords(reply, strongest, side) : wordsOf(state, reply, parts, method, side).words,
+  );
+  return leadingWords(
+    sides.flat(),
+    ['makes', 'make', 'pushes', 'push'].map((verb, i) => `${verb} them ${i < 2 ? 'alike' : 'apart'}`),
+  );
+}
+
+/** Words of long texts that were left out, the largest loss first. @param {Reply} reply @param {Parts} parts */
+function strongestWords(reply, parts) {
+  const losses = doneOf(parts, 'strongest');
+  if (!losses) return html`<p>${waitOf(reply, parts, 'strongest')}</p>`;
+  return TEXTS.map((name, side) => {
+    const words = removedWords(reply, losses, side);
+    const largest = Math.abs(words[0]?.value ?? 0);
+    const all = { words, after: '', specials: [], rest: 0, largest };
+    return html`<h3>${name}: words</h3>${markedText({ label: `${name}, strongest words`, marked: all })}`;
+  });
 }
 
 /** Return the label of a token of a text. @param {Reply} reply */
@@ -313,10 +331,11 @@ function pictured(state, reply, parts) {
   }
   const method = chosen(state.why, reply, parts);
   const { name } = METHODS[method];
-  const texts = TEXTS.map((title, side) => ({
-    ...markedScene(marksOf(state, reply, parts, method, side)),
-    title: side ? title : `${similarity} · ${name}`,
-  }));
+  const texts = TEXTS.map((title, side) => {
+    const { words, specials } = wordsOf(state, reply, parts, method, side);
+    const scene = markedScene([...words, ...(state.bare ? [] : specials)]);
+    return { ...scene, title: side ? title : `${similarity} · ${name}` };
+  });
   const figures = figuresOf(state, reply, shownShares(state, reply, parts, method), method);
   return {
     name: name.toLowerCase(),

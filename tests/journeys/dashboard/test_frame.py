@@ -28,7 +28,7 @@ CONTROLS = {
 FAULTS = """() => [...document.querySelectorAll('#panel *')].filter((node) => {
     const style = getComputedStyle(node);
     if (!node.checkVisibility() || node.closest('[popover], textarea, input')) return false;
-    const lines = node.matches('.marked li, .thumbnail-label') && node.scrollHeight > 64;
+    const lines = node.matches('.thumbnail-label') && node.scrollHeight > 64;
     const cut = style.overflowX === 'hidden' && node.scrollWidth > node.clientWidth + 1;
     const beyond = node.getBoundingClientRect().right > innerWidth;
     return lines || cut || (beyond && !node.closest('.scrolls, .mapview-links'));

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 from scipy.stats import spearmanr
 
 from model.artifact.manifest import Artifact
@@ -63,10 +63,21 @@ def without_head(reference: Any, text: str, layer: int, head: int) -> NDArray[np
         handle.remove()
 
 
+def words_of(page: Page, name: str) -> Locator:
+    """Return the shaded words of a text."""
+    return page.get_by_role("group", name=name, exact=True).get_by_role("button")
+
+
 def marks(page: Page, name: str) -> list[float]:
-    """Return the values that the page shows for the tokens of a text."""
-    texts = page.get_by_role("list", name=name, exact=True).locator(".number").all_inner_texts()
-    return [float(text) for text in texts]
+    """Return the values that the page shows for the tokens of a text, special ones included."""
+    says = [one.get_attribute("data-says") or "" for one in words_of(page, name).all()]
+    values = [float(one.rpartition(", ")[2]) for one in says]
+    text = page.locator(".marked-text", has=page.get_by_role("group", name=name, exact=True))
+    rest = text.locator(".readout").get_attribute("data-rest") or ""
+    if not rest:
+        return values
+    special = dict(one.rsplit(" ", 1) for one in rest.split(", "))
+    return [float(special.get("[CLS]", 0)), *values, float(special.get("[SEP]", 0))]
 
 
 def parts_of_colour(colour: str) -> list[float]:
@@ -95,9 +106,24 @@ def texts_of(picture: str) -> set[str]:
 
 def strongest_at_full_strength(page: Page) -> bool:
     """Return whether each text's largest value has the darkest shade."""
-    lists = [page.get_by_role("list", name=name, exact=True) for name in NAMES]
     shares = "(items) => items.map((one) => Number(one.style.getPropertyValue('--share')))"
-    return all(max(one.locator("li").evaluate_all(shares)) == 1 for one in lists)
+    return all(max(words_of(page, name).evaluate_all(shares)) == 1 for name in NAMES)
+
+
+def leading(losses: list[float], others: list[float]) -> str:
+    """Return the sentence of the words with the largest losses, of those with letters."""
+    words = zip(
+        ["A", "man", "is", "playing", "a", "guitar", "Someone", "plays", "an", "instrument"],
+        [*losses[1:-2], *others[1:-2]],
+        strict=True,
+    )
+    largest = max(map(abs, [*losses[1:-1], *others[1:-1]]))
+    strong = sorted((one for one in words if abs(one[1]) >= largest / 10), key=lambda one: -one[1])
+    up = [f"{word} {loss:.3f}" for word, loss in strong if loss > 0][:2]
+    down = [f"{word} {loss:.3f}" for word, loss in reversed(strong) if loss < 0][:2]
+    above = f"{' and '.join(up)} {'make' if len(up) > 1 else 'makes'} them alike"
+    below = f"{' and '.join(down)} {'push' if len(down) > 1 else 'pushes'} them apart"
+    return f"{'; '.join([above, *([below] if down else [])])}."
 
 
 def slow_and_busy(route: Route) -> None:
@@ -117,10 +143,10 @@ def test_methods_come_and_fail_one_by_one(visitor: Visitor) -> None:
     page.route("**/explain", slow_and_busy)
     page.evaluate(f"location.hash = '{visitor.state(a=TEXT, c=OTHER, view='why')}'")
     reliability = page.get_by_role("region", name="How reliable is this?")
-    numbers = page.get_by_role("list", name=NAMES[0], exact=True).locator(".number")
-    expect(numbers.first).to_have_text("–")
+    first = words_of(page, NAMES[0]).first
+    expect(first).to_have_attribute("data-says", "\u2068A\u2069")
     page.get_by_role("button", name="By final vectors").click()
-    expect(numbers.first).to_contain_text("0.")
+    expect(first).to_have_attribute("data-says", re.compile(r", \+?-?0\."))
     found = json.loads(saved(page, "JSON")[0])
     assert found["shown"] == "by final vectors"
     assert "occlusion" not in found
@@ -186,6 +212,7 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     for name, expected in zip(NAMES, (losses, others), strict=True):
         np.testing.assert_allclose(marks(page, name), expected, atol=6e-4)
     assert strongest_at_full_strength(page)
+    assert page.locator(".leading").inner_text() == leading(losses, others)
     picture = saved(page, "SVG")[0].decode()
     page.get_by_role("button", name="By final vectors").click()
     expect(page).to_have_url(re.compile("why=pairs"))
@@ -221,8 +248,8 @@ def test_a_second_text_that_is_cut_or_unknown_is_said_to_be(visitor: Visitor) ->
     unknown = "猫は箱の中で眠っている。"
     page = visitor.open(visitor.state(a=unknown, c="החתול ישן בקופסה.", cut=1, view="why"))
     for name, direction in zip(NAMES, ("ltr", "rtl"), strict=True):
-        tokens = page.get_by_role("list", name=name, exact=True)
-        expect(tokens).to_have_attribute("dir", direction)
+        tokens = page.get_by_role("group", name=name, exact=True)
+        expect(tokens).to_have_css("direction", direction)
     said_of_first = page.get_by_role("region", name="Input").get_by_text("are unknown to the model")
     expect(said_of_first).to_be_visible()
     notes = page.locator("#panel .text-note")
@@ -248,8 +275,8 @@ def test_words_are_sums_of_their_tokens_or_removed_as_a_whole(
     page.get_by_role("button", name="By final vectors").click()
     tokens = marks(page, NAMES[0])
     set_option(page, "Merge word pieces")
-    words = page.get_by_role("list", name=NAMES[0], exact=True).locator("li")
-    expect(words).to_have_count(4)  # two of the text, two special
+    words = words_of(page, NAMES[0])
+    expect(words).to_have_count(2)
     assert len(tokens) > 4
     assert sum(marks(page, NAMES[0])) == pytest.approx(sum(tokens), abs=5e-3)
     body = {"inputs": [[WORDS, OTHER]], "include": ["occlusion"], "spans": "words"}
@@ -286,10 +313,10 @@ def test_long_texts_lose_sentences_first(visitor: Visitor, api: httpx.Client) ->
     [expected] = api.post("/explain", json=body).json()["results"]
     for side, name in enumerate(NAMES):
         np.testing.assert_allclose(marks(page, name), expected["occlusion"][side], atol=6e-4)
-    words = page.get_by_role("list", name="Text, strongest words", exact=True).get_by_role(
-        "listitem"
-    )
-    expect(words).to_have_count(20)
+    expect(words_of(page, "Text, strongest words")).to_have_count(20)
+    bird, losses = page.locator(".leading b").last, page.locator(".leading")
+    expect(bird).to_have_text("bird")
+    expect(losses).to_contain_text("make them alike")
 
 
 def test_numbers_keep_their_direction_beside_words_from_right_to_left(visitor: Visitor) -> None:
@@ -297,7 +324,7 @@ def test_numbers_keep_their_direction_beside_words_from_right_to_left(visitor: V
     page = visitor.open(visitor.state(a="القط ينام على السرير", c="the dog barks", view="why"))
     expect(page.locator("#status")).to_have_text(re.compile("explained"), timeout=60000)
     style = "(node) => [getComputedStyle(node).direction, getComputedStyle(node).unicodeBidi]"
-    number = page.locator(".marked[dir=rtl] .number").first
+    number = page.locator(".leading .number").first
     assert number.evaluate(style) == ["ltr", "isolate"]
 
 

@@ -5,6 +5,7 @@ import { errorOf } from '../../core/answers.js';
 import { bdi, html, nothing, share } from '../../core/html.js';
 import { fixed } from '../../core/numbers.js';
 import { ranksOf } from '../../core/ranking-metrics.js';
+import { leadingWords } from '../leading-words.js';
 import { problem } from '../problems.js';
 
 const MOST_ROWS = 12;
@@ -46,9 +47,13 @@ function table({ documents, difference, words, other, without, partial, method }
   const ranks = documents.map((number) => ranksOf(shown.reply.scores)[number]);
   const isLoss = method === OCCLUSION;
   const most = words.reduce((largest, row) => Math.max(largest, Math.abs(row.difference ?? 0)), 1e-9);
-  const rows = words.map((row) => wordRow(row, most));
+  const rows = words.filter((row) => isShown(row.difference)).map((row) => wordRow(row, most));
+  const named = words.map(({ word, difference: value }) => ({ label: word, value }));
+  const does = ['puts', 'put', 'speaks', 'speak'].map((verb, i) =>
+    i < 2 ? `${verb} it there` : `${verb} for the other`,
+  );
   const special = isLoss ? nothing : wordRow(specialTokens(other), most);
-  return html`<p class="says">The scores differ by <b>${fixed(difference, 4)}</b>. ${
+  return html`${leadingWords(named, does)}<p class="says">The scores differ by <b>${fixed(difference, 4)}</b>. ${
     isLoss
       ? 'Each number is what the score loses without the word; these losses need not sum to the difference.'
       : 'The differences of all words and of the special tokens sum to it.'
@@ -62,6 +67,9 @@ function table({ documents, difference, words, other, without, partial, method }
     }
     ${without.map((rows, side) => ranksWithout(rows, ranks[side]))}`;
 }
+
+/** Whether a number is not 0.0000 when it is written. @param {number|null} value */
+const isShown = (value) => value === null || Math.abs(value) >= 5e-5;
 
 /** @param {number[]} other @returns {import('../../api/ranking.js').ContrastWord} */
 const specialTokens = (other) => ({

@@ -9,7 +9,7 @@ import { fixed } from '../../core/numbers.js';
 import { orderOf, ranksOf, scaleOf } from '../../core/ranking-metrics.js';
 import { problem } from '../problems.js';
 import { badges } from './badges.js';
-import { markedText } from './marked-text.js';
+import { markedText } from '../marked-text.js';
 import { goneOf, leftOut, pairOf } from './questions.js';
 
 /**
@@ -75,7 +75,7 @@ function queryWords({ store, explained, shown, ranks, without }) {
   const isGone = (/** @type {{start: number}} */ { start }) =>
     gone?.document === null && has(gone.query, start);
   return html`<section class="query-words" aria-label="Query"><h3>Leave a word of the query out</h3>
-    ${markedText({ label: 'Words of the query', marked: all, isGone, pick: (word) => toggle(store, null, occurrences(all.words, word), isGone(word)) })}
+    ${markedText({ label: 'Words of the query', marked: all, isChosen: isGone, pick: (word) => toggle(store, null, occurrences(all.words, word), isGone(word)) })}
     ${badges(query, info, null)}${gone?.document === null && without ? bestWithout(ranks, without.reply) : nothing}</section>`;
 }
 
@@ -191,7 +191,7 @@ function words({ store, shown, explained, ranks, lost }, number) {
       marked: all,
       bold,
       rest: Math.abs(all.rest) > 5e-5 ? `special tokens ${fixed(all.rest, 4)}` : '',
-      isGone,
+      isChosen: isGone,
       pick: (word) => toggle(store, number, occurrences(all.words, word), isGone(word)),
     })}`;
 }

@@ -1,23 +1,32 @@
-/** A text whose words are shaded by a number each, which the line below it shows, and can be left out. */
+/** A text whose words are shaded by a number each, which the line below it shows; words can be chosen. */
 
-import { html, nothing, painted, share } from '../../core/html.js';
-import { fixed } from '../../core/numbers.js';
-import { arrowKeys } from '../arrow-keys.js';
+import { html, nothing, painted, share } from '../core/html.js';
+import { fixed } from '../core/numbers.js';
+import { arrowKeys } from './arrow-keys.js';
 
 /**
- * @typedef {import('../../core/marked-words.js').MarkedText} MarkedText
- * @typedef {import('../../core/marked-words.js').Marked} Marked
+ * @typedef {import('../core/marked-words.js').MarkedText} MarkedText
+ * @typedef {import('../core/marked-words.js').Marked} Marked
  * @typedef {Object} Options
  * @property {string} label of the group of words
  * @property {MarkedText} marked
  * @property {string} [rest] said while no word is pointed at
  * @property {number} [bold] length of the title, in code points
- * @property {(word: Marked) => boolean} isGone whether a word is left out
- * @property {(word: Marked) => void} pick
+ * @property {string} [chosen] class of the words that are chosen
+ * @property {(word: Marked) => boolean} [isChosen]
+ * @property {(word: Marked) => void} [pick] chooses a word, where words can be chosen
  */
 
 /** @param {Options} options */
-export function markedText({ label, marked, bold = 0, rest = '', isGone, pick }) {
+export function markedText({
+  label,
+  marked,
+  bold = 0,
+  rest = '',
+  chosen = 'gone',
+  isChosen = () => false,
+  pick,
+}) {
   const { words, after, largest } = marked;
   const keys = arrowKeys();
   return html`<div class="marked-text" @pointerover=${point} @focusin=${point} @pointerleave=${leave} @focusout=${leave}>
@@ -25,10 +34,10 @@ export function markedText({ label, marked, bold = 0, rest = '', isGone, pick })
       (
         word,
         i,
-      ) => html`${isBody(words, i, bold) ? html`<br>` : word.before}<button type="button" class=${classOf(word, bold)} aria-pressed=${String(isGone(word))}
+      ) => html`${isBody(words, i, bold) ? html`<br>` : word.before}<button type="button" class=${classOf(word, bold, isChosen(word) ? chosen : '')} aria-pressed=${pick ? String(isChosen(word)) : nothing}
         aria-label=${`${word.label}${said(word)}`} data-says=${`\u2068${word.label}\u2069${said(word)}`} .tabIndex=${i ? -1 : 0}
         .style=${share(largest && word.value !== null ? Math.abs(word.value) / largest : 0)}
-        @click=${() => pick(word)}>${word.label}</button>`,
+        @click=${() => pick?.(word)}>${word.label}</button>`,
     )}${after.trim() ? html`<s class="lost">${after}</s>` : nothing}</p>
     <p class="readout" data-rest=${rest} ${painted(restOf, rest)}></p></div>`;
 }
@@ -36,10 +45,11 @@ export function markedText({ label, marked, bold = 0, rest = '', isGone, pick })
 /** Whether a word is the first one after the title. @param {Marked[]} words @param {number} i @param {number} bold */
 const isBody = (words, i, bold) => i > 0 && words[i - 1].start < bold && words[i].start >= bold;
 
-/** @param {Marked} word @param {number} bold */
-const classOf = ({ value, unknown, start }, bold) =>
+/** @param {Marked} word @param {number} bold @param {string} chosen */
+const classOf = ({ value, unknown, start }, bold, chosen) =>
   [
     'mark',
+    chosen,
     value !== null && value < 0 ? 'less' : '',
     unknown ? 'unknown' : '',
     start < bold ? 'in-title' : '',
