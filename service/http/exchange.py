@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,9 +16,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import BodyTooLarge, RequestTimeout, ServiceError
-from service.exchange import Exchange
+from service.exchange import Exchange, Part
 from service.http.admission import Admission
-from service.http.turns import TURN_BYTES
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_HEADER
 from service.inference.timings import HEADERS
 from service.settings import Settings
@@ -27,6 +26,56 @@ from service.system.budget import Reservation
 from service.telemetry.requests import RequestObserver
 
 AnyExchange = Exchange[Any, Any]
+TURN_BYTES = 2**17
+"""Minimum bytes of a reply that are serialised in a turn, except for its last part; and size from
+which a body is read in turns."""
+
+
+class Turns:
+    """Round robin of large bodies and of replies that are being serialised, on the event loop.
+
+    Serialising to JSON holds the GIL, so that threads would block the event loop, for longer the
+    more threads serialise. Therefore replies are serialised on the event loop, one part a turn, and
+    other callbacks run between two turns. Bodies are read in the same turns, as the loop would
+    otherwise read a part of every connection's body before it does anything else.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Wait for a turn of the event loop in which no other large body or reply is served."""
+        async with self._turn:
+            await asyncio.sleep(0)
+
+    async def written(self, pieces: Part | Iterator[Part]) -> AsyncGenerator[Part]:
+        """Yield bytes as they are, and pieces in parts of at least `TURN_BYTES` but for the last.
+
+        The first part does not wait for a turn, so that a small reply is written at once. Each
+        piece is serialised within a millisecond when it is requested.
+        """
+        if isinstance(pieces, bytes | memoryview):
+            yield pieces
+            return
+        part = part_of(pieces)
+        while part:
+            yield part
+            if len(part) < TURN_BYTES:
+                return
+            async with self._turn:
+                await asyncio.sleep(0)  # other callbacks of the event loop
+                part = part_of(pieces)
+
+
+def part_of(pieces: Iterator[Part]) -> bytes:
+    """Return the next pieces joined to at least `TURN_BYTES`; fewer bytes if no more follow."""
+    taken, size = list[Part](), 0
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= TURN_BYTES:
+            break
+    return b"".join(taken)
 
 
 class ClientLeft(Exception):

@@ -47,10 +47,10 @@ class ImageHosts:
         A host is a name, an address, or `*.` and the end of a name. Without a port, the scheme's
         default.
         """
-        self._entries: list[tuple[str, int | None]] = []
-        for entry in hosts.split(","):
-            if match := IMAGE_HOST.fullmatch(entry.strip()):
-                self._entries.append((canonical(match[1]), int(match[2]) if match[2] else None))
+        entries = (IMAGE_HOST.fullmatch(entry.strip()) for entry in hosts.split(","))
+        self._entries = [
+            (canonical(entry[1]), int(entry[2]) if entry[2] else None) for entry in entries if entry
+        ]
 
     def allow(self, scheme: str, host: str, port: int) -> bool:
         """Return whether pictures may be fetched from a host, by its name or address."""
@@ -95,15 +95,13 @@ class ImageFetcher:
 
         `seconds` is the maximum time of a fetch, with redirects and the resolution of names.
         """
-        self._hosts = ImageHosts(hosts)
-        self._max_bytes = max_bytes
-        self._seconds = seconds
+        self._hosts, self._max_bytes, self._seconds = ImageHosts(hosts), max_bytes, seconds
         self._threads = ThreadPoolExecutor(FETCHES, "names")
         """Threads for the look-up of names, which cannot be interrupted."""
         self.running: Counter[str] = Counter()
         """Number of each client's fetches."""
-        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
-        """Client of each fetch that waits, and the future that lets it begin."""
+        self._ended = asyncio.Event()
+        """Set when a fetch has ended, so that others may begin."""
         certificates = httpx.create_ssl_context()
         certificates.load_default_certs()  # the system's have a company's own authority
         once = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -147,31 +145,14 @@ class ImageFetcher:
 
     async def _take(self, client: str) -> None:
         """Wait until the client may have another fetch, and count it."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((client, turn))
-        self._start()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it was given at the same time
-                self._give_back(client)
-            raise
-
-    def _start(self) -> None:
-        """Let waiting fetches begin, clients with few of them first."""
-        for client, turn in sorted(self._waiting, key=lambda waiting: self.running[waiting[0]]):
-            if turn.cancelled():
-                self._waiting.remove((client, turn))
-            elif self.running[client] < FETCHES - self.running.total():
-                self._waiting.remove((client, turn))
-                self.running[client] += 1
-                turn.set_result(None)
+        while self.running[client] >= FETCHES - self.running.total():
+            self._ended.clear()
+            await self._ended.wait()
+        self.running[client] += 1
 
     def _give_back(self, client: str) -> None:
-        self.running[client] -= 1
-        if not self.running[client]:
-            del self.running[client]
-        self._start()
+        self.running -= Counter([client])
+        self._ended.set()
 
     async def _fetch(self, url: str, client: str, reservation: Reservation) -> bytes:
         """Return the file at an address, after redirects to the same host."""

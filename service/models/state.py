@@ -15,7 +15,7 @@ from service.artifacts.opening import export_source, open_source
 from service.artifacts.repository import FIRST_VERSION, Source
 from service.engines.contract import Engine
 from service.health.readiness import Peers, Readiness
-from service.http.turns import Turns
+from service.http.exchange import Turns
 from service.inference.tokenization.inputs import Cl100k
 from service.models.control import ModelControl
 from service.models.loading import MemoryBudget, ModelLoader

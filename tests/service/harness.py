@@ -34,7 +34,7 @@ from service.engines.contract import (
 )
 from service.engines.fake import FakeEngine
 from service.exchange import Exchange
-from service.http.turns import Turns
+from service.http.exchange import Turns
 from service.inference.tokenization.text import ArrayText, places_of
 from service.models.state import state_of
 from service.process.listener import bound

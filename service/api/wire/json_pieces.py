@@ -1,6 +1,6 @@
 """Serialisation of large replies: JSON in pieces, which joined are orjson's bytes, and safetensors.
 
-orjson holds the GIL while it serialises, so each piece is small; see `service/http/turns.py`.
+orjson holds the GIL while it serialises, so each piece is small; see `service.http.exchange.Turns`.
 
 The library's writer of safetensors copies everything twice, which for 75 MB of attention maps takes
 half as long as computing them. Format: https://huggingface.co/docs/safetensors, "Format".

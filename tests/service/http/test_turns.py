@@ -11,8 +11,7 @@ import pytest
 from starlette.types import Message
 
 from service.errors import RequestTimeout
-from service.http.exchange import read_body
-from service.http.turns import TURN_BYTES, Turns
+from service.http.exchange import TURN_BYTES, Turns, read_body
 from tests.service.harness import bare_service, exchange
 
 pytestmark = pytest.mark.anyio

@@ -24,8 +24,8 @@ from service.api.wire.route import SEND_BYTES, _send, json_reply, reserve
 from service.api.wire.schemas import NAMED
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, EngineUnavailable, Unauthorized
-from service.http import turns
-from service.http.turns import part_of
+from service.http import exchange as http_exchange
+from service.http.exchange import part_of
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
 from service.inference.timings import HEADERS, Timings
@@ -93,7 +93,7 @@ async def test_numbers_are_written_in_turns(
         model = (await client.get("/info")).json()["served_model_name"]
         whole = await client.post(path.format(model=model), json=body)
         monkeypatch.setattr(json_pieces, "PIECE", MOST)
-        monkeypatch.setattr(turns, "part_of", spied)
+        monkeypatch.setattr(http_exchange, "part_of", spied)
         reply = await client.post(path.format(model=model), json=body)
     assert reply.status_code == 200, reply.text
     assert len(reply.content) == len(whole.content), "all but the ids of replies is the same"

@@ -23,7 +23,7 @@ from service.api.wire.route import PartsResponse
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from service.http.turns import Turns
+from service.http.exchange import Turns
 from service.inference.timings import Timings
 from service.models.state import state_of
 from tests.service import plain
