@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
@@ -16,8 +15,6 @@ from service.cli.terminal import FAILURES, Exit, code_of, one_line
 from service.system import resources
 
 NAME = "headscope"
-COMPLETION = "_HEADSCOPE_COMPLETE"
-"""Environment variable by which a shell requests completion, as click's scripts set it."""
 COMMANDS = {
     "serve": "Serve models, or exported artifacts, over HTTP.",
     "export": "Export a checkpoint as an artifact, and verify it.",
@@ -103,8 +100,8 @@ program = Program(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, report failures in a line on standard error, and return the exit code."""
     words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
-    if asked := os.environ.get(COMPLETION):
-        return shell_complete(program, {}, NAME, COMPLETION, asked)
+    if asked := terminal.completion():
+        return shell_complete(program, {}, NAME, terminal.COMPLETION, asked)
     resources.rest_idle_threads()
     command = " ".join([NAME, *(word for word in words[:1] if word in COMMANDS)])
     try:

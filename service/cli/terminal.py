@@ -75,6 +75,15 @@ def one_line(failure: Exception) -> str:
     return printable(" ".join(said.split()))
 
 
+COMPLETION = "_HEADSCOPE_COMPLETE"
+"""Environment variable by which a shell requests completion, as click's scripts set it."""
+
+
+def completion() -> str:
+    """Return the completion request of a shell; empty if there is none."""
+    return os.environ.get(COMPLETION, "")
+
+
 def colours() -> bool | None:
     """Return False if NO_COLOR is set (https://no-color.org) or the terminal is dumb, else None.
 
