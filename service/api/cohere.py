@@ -3,7 +3,7 @@
 `/v2/embed` and `/v1/embed`: unit vectors of texts or pictures. A reply of version 1 to a request
 without types is a bare list of vectors. `/v2/rerank` and `/v1/rerank`: documents by relevance.
 Requests of Jina and of version 1 of Cohere's API cannot be distinguished, so a reply of the latter
-has the fields of both. vLLM's requests share both paths: see `service.api.shared_paths`.
+has the fields of both. vLLM's requests share both paths: see `service.api.dialects`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
 
 from model.numerics.quantization import FEATURES_PER_BYTE
-from service.api.drop_in.embedding import check_cut, check_embedder, prepare_embedding, prompt_for
-from service.api.drop_in.forms import (
+from service.api.drop_in.embedding import (
     BAD_REQUEST,
     FORMS,
     UNSATISFIABLE,
     USAGE,
     EmbeddingType,
+    check_cut,
+    check_embedder,
     json_error,
+    prepare_embedding,
+    prompt_for,
     usage,
 )
 from service.api.drop_in.scores import Documents, Ranking, ScoresRequest, ranked

@@ -1,4 +1,9 @@
-"""Registry of the dialects, and error handlers that answer in the format of the route's dialect."""
+"""Registry of the dialects, the paths that several share, and errors in a dialect's format.
+
+The fields of a body identify its dialect among those of its path; vLLM's requests have a field that
+only vLLM has, such as `truncate_prompt_tokens`. Errors use the format of the body's dialect once it
+is known, before that the format of the path's first dialect.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +27,76 @@ from service.api import (
     native,
     openai,
     operations,
-    shared_paths,
     tei,
     vllm,
 )
+from service.api.drop_in.embedding import errors_of_both
 from service.api.kserve.models import error_response as kserve_error
 from service.api.native import verify
+from service.api.tei.scores import RANK, RerankRequest
+from service.api.tei.vectors import ERRORS as TEI_ERRORS
 from service.api.tei.vectors import error_response as tei_error
-from service.api.wire.replies import describe_errors, problem_response
-from service.api.wire.route import JsonRoute, bind_model
+from service.api.wire.replies import describe_errors, problem_response, replies
+from service.api.wire.route import ApiExchange, JsonRoute, bind_model
+from service.api.wire.schemas import any_of
 from service.errors import ServiceError, Unprocessable
 from service.exchange import NO_FINGERPRINT, ErrorForm, Exchange
 from service.settings import Settings
+
+tei_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+cohere_router = APIRouter(route_class=JsonRoute, tags=["cohere"])
+jina_router = APIRouter(route_class=JsonRoute, tags=["jina"])
+
+
+@tei_router.post(
+    "/rerank",
+    responses=replies(
+        any_of([RANK], infinity.RERANK_REPLY, vllm.RERANK_REPLY),
+        errors_of_both(TEI_ERRORS, infinity.ERRORS),
+    ),
+)
+async def rerank(
+    body: RerankRequest | vllm.VllmRerankRequest | infinity.InfinityRerankRequest,
+    exchange: ApiExchange,
+) -> Response:
+    """Rank texts by relevance to a query: `texts` in TEI's format, `documents` in Infinity's.
+
+    vLLM's format has `documents` and a field that only vLLM has, such as `truncate_prompt_tokens`.
+    """
+    return await body.answer(exchange)
+
+
+@cohere_router.post(
+    "/v2/rerank",
+    responses=replies(
+        any_of(cohere.RERANK_REPLY, vllm.RERANK_REPLY), errors_of_both(cohere.ERRORS, vllm.ERRORS)
+    ),
+)
+async def rerank_v2(
+    body: cohere.CohereRankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
+) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut.
+
+    A body with a field that only vLLM has is answered in vLLM's format.
+    """
+    return await body.answer(exchange)
+
+
+@jina_router.post(
+    "/v1/rerank",
+    responses=replies(
+        any_of(cohere.JINA_RERANK_REPLY, vllm.RERANK_REPLY),
+        errors_of_both(cohere.JINA_ERRORS, vllm.ERRORS),
+    ),
+)
+async def rerank_v1(
+    body: cohere.JinaRerankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
+) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut.
+
+    A body with a field that only vLLM has is answered in its format.
+    """
+    return await body.answer(exchange)
 
 
 @dataclass(frozen=True)
@@ -47,11 +110,11 @@ class Dialect:
 NATIVE = Dialect(native.ROUTERS, problem_response)
 DIALECTS = (
     NATIVE,
-    Dialect([*tei.ROUTERS, shared_paths.tei_router], tei_error),
+    Dialect([*tei.ROUTERS, tei_router], tei_error),
     Dialect(openai.ROUTERS, openai.error_response),
     Dialect(infinity.ROUTERS, infinity.error_response),
-    Dialect([*cohere.ROUTERS, shared_paths.cohere_router], cohere.error_response),
-    Dialect([shared_paths.jina_router], cohere.jina_error_response),
+    Dialect([*cohere.ROUTERS, cohere_router], cohere.error_response),
+    Dialect([jina_router], cohere.jina_error_response),
     Dialect(vllm.ROUTERS, vllm.error_response),
     Dialect(kserve.ROUTERS, kserve_error),
     Dialect([operations.router, documentation.router, dashboard.router], problem_response),

@@ -1,6 +1,6 @@
 """Routes in Infinity's formats: /embeddings, /classify, /models, and its form of /rerank.
 
-`/rerank` itself is in `service.api.shared_paths`.
+`/rerank` itself is in `service.api.dialects`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from pydantic_core import PydanticKnownError
 from starlette.responses import JSONResponse, Response
 
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.api.drop_in.embedding import answer, check_embedder, prepare_embedding, without_prompt
-from service.api.drop_in.forms import (
+from service.api.drop_in.embedding import (
     BAD_REQUEST,
     CREATED,
     EMBEDDING_ITEM,
@@ -34,9 +33,13 @@ from service.api.drop_in.forms import (
     NESTED_FIELDS,
     USAGE,
     ListForm,
+    answer,
+    check_embedder,
     json_error,
     listed_models,
+    prepare_embedding,
     usage,
+    without_prompt,
 )
 from service.api.drop_in.scores import (
     PREDICTION,

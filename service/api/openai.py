@@ -22,26 +22,24 @@ from starlette.responses import JSONResponse, Response
 from model.numerics.pooling import modes_of
 from model.numerics.quantization import FEATURES_PER_BYTE
 from service.api.drop_in.embedding import (
-    EXAMPLES,
-    IDS_SCHEMA,
-    PreparedEmbedding,
-    answer,
-    check_embedder,
-    prepare_embedding,
-    prompt_for,
-    texts_or_ids,
-)
-from service.api.drop_in.forms import (
     BAD_REQUEST,
     CREATED,
     EMBEDDING_ITEM,
+    EXAMPLES,
     FORMS,
+    IDS_SCHEMA,
     NESTED_ERROR,
     USAGE,
     ListForm,
+    PreparedEmbedding,
     VectorForm,
+    answer,
+    check_embedder,
     json_error,
     listed_models,
+    prepare_embedding,
+    prompt_for,
+    texts_or_ids,
     usage,
 )
 from service.api.messages import MessagesRequest

@@ -1,6 +1,6 @@
 """Routes in vLLM's formats: /pooling, /score and /v1/score, and its form of rerank requests.
 
-Its reranks share their paths with other dialects: see `service.api.shared_paths`.
+Its reranks share their paths with other dialects: see `service.api.dialects`.
 
 Notation: S tokens of one text, H hidden size, D features of a vector, C labels.
 """
@@ -20,15 +20,17 @@ from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
-from service.api.drop_in.embedding import check_embedder, of_pictures, without_prompt
-from service.api.drop_in.forms import (
+from service.api.drop_in.embedding import (
     FORMS,
     NESTED_ERROR,
     UNSATISFIABLE,
     USAGE,
     ListForm,
+    check_embedder,
     json_error,
+    of_pictures,
     usage,
+    without_prompt,
 )
 from service.api.drop_in.scores import Documents, Ranking, ScoresRequest, ranked
 from service.api.messages import MessagesRequest, TruncatingRequest

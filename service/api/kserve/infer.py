@@ -39,8 +39,7 @@ from service.api.kserve.outputs import (
 from service.api.native.attention.maps import FEWER_MAPS, stream_reply
 from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.native.encode_request import EncodeRequest, encode_options
-from service.api.native.indices import INDEX_LIST, Indices
-from service.api.native.texts import BackendName
+from service.api.native.texts import INDEX_LIST, BackendName, Indices
 from service.api.requests import StrictRequest
 from service.api.wire.bodies import (
     INLINE_BODY_BYTES,

@@ -18,7 +18,7 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from service.api.drop_in.forms import json_error
+from service.api.drop_in.embedding import json_error
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import problems_in_form, replies

@@ -15,10 +15,12 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from service.api.native.encode_request import EncodeRequest
-from service.api.native.replies import TEXT, nested, reply
 from service.api.native.texts import (
+    TEXT,
     Header,
     metadata,
+    nested,
+    reply,
     reply_pieces,
     text_bytes,
     text_fields,

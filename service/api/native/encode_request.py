@@ -19,8 +19,14 @@ from model.config.encoder import EncoderConfig
 from model.numerics.late_interaction import ROLES
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
-from service.api.native.indices import Ablate, EncoderHead, Indices, ablated_heads, selected_indices
-from service.api.native.texts import TextRequest
+from service.api.native.texts import (
+    Ablate,
+    EncoderHead,
+    Indices,
+    TextRequest,
+    ablated_heads,
+    selected_indices,
+)
 from service.api.requests import Distinct, StrictRequest
 from service.api.wire.pictures import wrong
 from service.api.wire.schemas import schema

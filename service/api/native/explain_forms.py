@@ -13,10 +13,11 @@ import orjson
 from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
-from service.api.native.replies import TEXT, reply
 from service.api.native.texts import (
+    TEXT,
     Header,
     metadata,
+    reply,
     reply_pieces,
     text_fields,
     text_tensors,

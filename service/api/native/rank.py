@@ -20,8 +20,7 @@ from starlette.responses import Response
 from model.artifact.sentence import SentenceConfig
 from service.api.drop_in.embedding import known_prompt
 from service.api.drop_in.scores import ScoreWeights
-from service.api.native.replies import TOKENS, reply
-from service.api.native.texts import TEXT_BYTES, TOKEN_BYTES, BackendName, Header
+from service.api.native.texts import TEXT_BYTES, TOKEN_BYTES, TOKENS, BackendName, Header, reply
 from service.api.requests import Distinct, StrictRequest
 from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (

@@ -1,4 +1,4 @@
-"""Fields of every native request and reply with texts.
+"""Fields of every native request and reply with texts, and indices of layers and heads.
 
 Notation: B texts, T tokens of all texts, S tokens of one text.
 """
@@ -12,21 +12,26 @@ from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import orjson
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 
-from service.api.requests import StrictRequest, list_of
+from model.artifact.signature import MapKind
+from model.config.encoder import EncoderConfig
+from service.api.requests import StrictRequest, distinct, list_of
 from service.api.wire.bodies import FIRST_FRAME
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import Unwritten
 from service.api.wire.pictures import ONE_FIELD, closed_object, element, loaded, wrong
-from service.api.wire.replies import warning_field
+from service.api.wire.replies import WARNED, warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
-from service.api.wire.schemas import any_of, schema
+from service.api.wire.schemas import Schema, any_of, named, schema
+from service.engines.contract import Ablated
+from service.errors import Unprocessable
+from service.inference.attention.maps import LayersAndHeads
 from service.inference.outputs.field import Array, bounds
 from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input, Picture
-from service.inference.tokenization.text import Text
+from service.inference.tokenization.text import Text, Tower
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
@@ -266,3 +271,123 @@ def metadata(header: Header, texts: Sequence[Text]) -> dict[str, str]:
 
 def _encoded(lists: Mapping[str, object]) -> dict[str, str]:
     return {name: orjson.dumps(value).decode() for name, value in lists.items()}
+
+
+USAGE = named("Usage", {"inputs": int, "tokens": int})
+TOKENS = {"tokens": [str], "token_ids": [int], "offsets": [[int, int]], "truncated": bool}
+"""Fields of a text in every reply."""
+TEXT = {
+    **TOKENS,
+    "segment_ids": [int],
+    "grid?": ([int, int], "Of a picture: rows, columns."),
+    "size?": ([int, int], "Of a picture: width and height in pixels, as it is displayed."),
+    "crop?": (
+        [float, float, float, float],
+        "Left, top, right and bottom of the part that the model sees, in pixels.",
+    ),
+    "tower?": (Tower, "Tower of a model with two towers."),
+}
+"""Fields of `text_fields`, without targets."""
+
+
+def nested(kind: type, depth: int) -> object:
+    """Return the form of lists in lists, of values of a kind."""
+    return [nested(kind, depth - 1)] if depth else kind
+
+
+def reply(name: str, fields: dict[str, object]) -> Schema:
+    """Return the schema of a reply with these fields between its names and its usage."""
+    return named(name, {"model": str, "backend": str, **fields, "usage": USAGE, **WARNED})
+
+
+T = TypeVar("T")
+
+
+def _index(value: object, _: int) -> int:
+    if type(value) is not int:
+        raise wrong("a list of integers is needed")
+    return value
+
+
+INDEX_LIST = schema([int, ...], uniqueItems=True)
+"""JSON schema of a list of distinct integers."""
+Indices = Annotated[
+    list[int],
+    list_of(_index, "a list with at least one integer is needed"),
+    AfterValidator(distinct),
+    WithJsonSchema(INDEX_LIST),
+]
+
+
+class Head(StrictRequest):
+    """Head of a layer; negative indices count from the end."""
+
+    layer: int
+    head: int
+    map: MapKind = Field("encoder", description="Attention of the head: encoder, decoder or cross.")
+
+
+class EncoderHead(StrictRequest):
+    """Head of a layer of the encoder; negative indices count from the end."""
+
+    layer: int
+    head: int
+    map: Literal["encoder"] = Field("encoder", description="Only the encoder's heads.")
+
+
+AnyHead = TypeVar("AnyHead", Head, EncoderHead)
+Ablate = Annotated[list[AnyHead], Field(min_length=1, max_length=4096)] | None
+
+
+def ablated_heads(
+    asked: Sequence[Head] | Sequence[EncoderHead] | None,
+    kind: MapKind,
+    config: EncoderConfig,
+    whose: str,
+) -> Ablated:
+    """Return the ablated heads of a kind of maps, as non-negative layer and head indices."""
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    ablated = tuple(
+        (
+            selected_index("ablate: layer", head.layer, layers, whose),
+            selected_index("ablate: head", head.head, heads, whose),
+        )
+        for head in asked or ()
+        if head.map == kind
+    )
+    return _distinct("ablate", ablated)
+
+
+def selected_indices(
+    name: str, asked: Sequence[int] | None, size: int, whose: str
+) -> tuple[int, ...]:
+    """Return the requested indices, non-negative and in order; all without a request."""
+    if asked is None:
+        return tuple(range(size))
+    return _distinct(name, tuple(selected_index(name, index, size, whose) for index in asked))
+
+
+def selected_heads(
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    config: EncoderConfig,
+    whose: str = "",
+) -> LayersAndHeads:
+    """Return the requested layers and heads of a stack, like `selected_indices`."""
+    return (
+        selected_indices("layers", layers, config.num_hidden_layers, whose),
+        selected_indices("heads", heads, config.num_attention_heads, whose),
+    )
+
+
+def selected_index(name: str, index: int, size: int, whose: str = "") -> int:
+    """Return an index as a non-negative number; negative indices count from the end."""
+    if not -size <= index < size:
+        raise Unprocessable(f"{name}: {index} is not in {-size} … {size - 1}{whose}")
+    return index % size
+
+
+def _distinct(name: str, values: tuple[T, ...]) -> tuple[T, ...]:
+    if len(set(values)) != len(values):
+        raise Unprocessable(f"{name}: one is listed twice (negative ones count from the end)")
+    return values

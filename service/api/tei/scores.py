@@ -1,6 +1,6 @@
 """`POST /predict`, `/rerank`, `/similarity` and `/`: labels and relevance, in TEI's format.
 
-`/rerank` itself is in `service.api.shared_paths`.
+`/rerank` itself is in `service.api.dialects`.
 
 Notation: S tokens of one text, C labels.
 """

@@ -16,13 +16,13 @@ from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import (
+    ListForm,
     TextsOrIds,
     answer,
     check_embedder,
     check_given,
     prepare_embedding,
 )
-from service.api.drop_in.forms import ListForm
 from service.api.requests import LenientRequest
 from service.api.wire.replies import error_reply, problems_in_form, replies
 from service.api.wire.route import (

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.api.cohere import meta, searched
-from service.api.drop_in.forms import FORMS, EmbeddingType
+from service.api.drop_in.embedding import FORMS, EmbeddingType
 from service.engines.onnx import OnnxEngine
 from service.inference.timings import Timings, Warnings
 from tests.service.api.rankers import QUERY, TEXTS, Ranker

@@ -17,8 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
-from service.api.drop_in.embedding import TextsOrIds, prompt_for, without_prompt
-from service.api.drop_in.forms import ListForm
+from service.api.drop_in.embedding import ListForm, TextsOrIds, prompt_for, without_prompt
 from service.api.drop_in.scores import Documents, Ranking, shortened
 from service.api.openai import joined
 from service.api.wire import route

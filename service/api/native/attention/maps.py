@@ -16,8 +16,7 @@ from service.api.native.attention.selection import (
     check_tower,
 )
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer, json_bytes
-from service.api.native.replies import TEXT, TOKENS, nested, reply
-from service.api.native.texts import Header, text_bytes, with_pictures
+from service.api.native.texts import TEXT, TOKENS, Header, nested, reply, text_bytes, with_pictures
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import Part, Unwritten
 from service.api.wire.replies import PROBLEMS, replies

@@ -12,11 +12,15 @@ from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
 from service.api.native.attention.selection import Places, check_places, token_numbers
-from service.api.native.indices import Ablate, EncoderHead, ablated_heads, selected_index
-from service.api.native.replies import TEXT, reply
 from service.api.native.texts import (
+    TEXT,
+    Ablate,
+    EncoderHead,
     TextRequest,
+    ablated_heads,
+    reply,
     reply_pieces,
+    selected_index,
     text_bytes,
     text_fields,
     usage,

@@ -10,8 +10,15 @@ from pydantic.json_schema import WithJsonSchema
 
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig, PatchLayout
-from service.api.native.indices import Ablate, Head, Indices, ablated_heads, selected_heads
-from service.api.native.texts import Targets, TextRequest
+from service.api.native.texts import (
+    Ablate,
+    Head,
+    Indices,
+    Targets,
+    TextRequest,
+    ablated_heads,
+    selected_heads,
+)
 from service.api.requests import Distinct, distinct, list_of
 from service.api.wire.pictures import wrong
 from service.api.wire.schemas import any_of, schema
