@@ -26,9 +26,10 @@ from service.api.drop_in.embedding import (
     UNSATISFIABLE,
     USAGE,
     ListForm,
+    answer,
     check_embedder,
     json_error,
-    of_pictures,
+    prepare_embedding,
     usage,
     without_prompt,
 )
@@ -49,13 +50,10 @@ from service.engines.contract import Floats
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts
-from service.inference.plan import Plan
+from service.inference.encoding import EncodeOptions
 from service.inference.ranking.choice import RankTexts, check_reranker
 from service.inference.tasks.task_heads import probabilities, task_scores
 from service.inference.timings import Timings
-from service.inference.tokenization.inputs import Picture
-from service.scheduler.outputs import requested
 
 _TYPES = {
     400: "BadRequestError",
@@ -145,63 +143,33 @@ POOLING_REPLY = named("PoolingReply", {**_ENVELOPE, "data": [_OUTPUT]})
 @router.post("/pooling", responses=replies(POOLING_REPLY, ERRORS))
 async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
     """Return a vector or probabilities of each text or of each of its tokens."""
-    model, caller = exchange.model, caller_of(exchange)
-    task = body.check_model(model.inference)
+    model, inference, activation = exchange.model, exchange.model.inference, body.use_activation
+    task, head = body.check_model(inference), inference.manifest.task
     body.check_inputs(model)
-    inputs = await loaded(body.given, exchange)
-    inference = model.tower(inputs).inference
     body.check_length(inference.limits.max_tokens)
     options = body.options("input[{}]", without_prompt(inference))
-    if isinstance(inputs[0], Picture):
-        options = of_pictures(options)
-    prepared = await inference.prepare(inputs, options, caller, "encode")
 
     def closing(timings: Timings) -> Mapping[str, object]:
         return envelope(exchange, "pooling", timings)
 
-    form = ListForm(
-        b'{"data":[',
-        b'{"index":%d,"object":"pooling","data":',
-        b"}",
-        closing,
-        FORMS[body.encoding_format],
-    )
-    head, plan = inference.manifest.task, None
+    opening, before = b'{"data":[', b'{"index":%d,"object":"pooling","data":'
+    form = ListForm(opening, before, b"}", closing, FORMS[body.encoding_format])
     if head is None or head.kind == "hybrid":
-        output = "pooled"
-        if task == "token_embed":
-            output = "multivector" if head else "tokens"
-        plan = inference.plan(EncodeOptions((output,), normalize=body.use_activation))
-        size = plan.nbytes(prepared.texts, form.form.feature_bytes)
-    else:
-        rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)
-        size = round(form.form.feature_bytes * rows * head.outputs)
-    reserve(exchange, size + form.item_bytes * len(prepared.texts))
-    arrays = await _arrays(inference, prepared, plan, body.use_activation)
-    timings = prepared.timings
-    return PartsResponse([form.pieces(arrays, timings)], JSON, timings)
-
-
-async def _arrays(
-    inference: Inference, prepared: PreparedTexts, plan: Plan | None, activation: bool | None
-) -> list[Floats]:
-    """Compute the pooler output of each text: `[D]`, `[C]`, `[S, H]`, `[S, D]` or `[S, C]`.
-
-    Without a plan of vectors it is the task head's. With `activation`, vectors are normalised and
-    logits become probabilities. None is the checkpoint's own choice for vectors, true for logits.
-    """
-    head = inference.manifest.task
-    if head is not None and plan is None:
-        outputs = await task_scores(inference, prepared, head)
-        if activation is False or head.kind == "late_interaction":
-            return outputs
-        return await asyncio.to_thread(lambda: [probabilities(output) for output in outputs])
-    encodings = await inference.encode(prepared, requested(plan))
-    arrays = [np.ascontiguousarray(array) for own in encodings for array in own.values()]
-    unit = inference.sentence.normalize if activation is None else activation
-    if head is not None or arrays[0].ndim == 1 or not unit:
-        return arrays
-    return await asyncio.to_thread(lambda: [_unit_rows(array) for array in arrays])
+        output = ("multivector" if head else "tokens") if task == "token_embed" else "pooled"
+        wanted = EncodeOptions((output,), normalize=activation)
+        embedding = await prepare_embedding(exchange, body.given, options, wanted)
+        unit = inference.sentence.normalize if activation is None else activation
+        finish = _unit_rows if output == "tokens" and unit else None
+        return await answer(exchange, embedding, form, finish)
+    inputs = await loaded(body.given, exchange)
+    prepared = await inference.prepare(inputs, options, caller_of(exchange), "encode")
+    rows = prepared.timings.tokens if task.startswith("token_") else len(inputs)
+    size = round(form.form.feature_bytes * rows * head.outputs)
+    reserve(exchange, size + form.item_bytes * len(inputs))
+    arrays = await task_scores(inference, prepared, head)
+    if activation is not False and head.kind != "late_interaction":
+        arrays = await asyncio.to_thread(lambda: [probabilities(logits) for logits in arrays])
+    return PartsResponse([form.pieces(arrays, prepared.timings)], JSON, prepared.timings)
 
 
 def _unit_rows(vectors: Floats) -> Floats:

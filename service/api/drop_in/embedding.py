@@ -5,6 +5,7 @@ Notation: S tokens of one text, H hidden size, D features of a text's vector.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -236,7 +237,7 @@ class PreparedEmbedding:
             for (tower, _), own, plan in zip(self.towers, self.texts, self.plans, strict=True)
         ]
         found = [await runs[0]] if len(runs) == 1 else await together(runs)
-        encodings, name = in_order(self.towers, found), self.plans[0].fields[-1].name
+        encodings, name = in_order(self.towers, found), self.plans[0].members[-1].name
         if name == "span_vectors":
             return [vector for own in encodings for vector in own[name]]
         return [np.ascontiguousarray(own[name]) for own in encodings]
@@ -308,11 +309,21 @@ def of_pictures(options: Options) -> Options:
     return replace(options, prompt_name=None, task=None, max_tokens=None)
 
 
-async def answer(exchange: ApiExchange, prepared: PreparedEmbedding, form: ListForm) -> Response:
-    """Compute the vectors of tokenised inputs, and reply in a dialect's format."""
+async def answer(
+    exchange: ApiExchange,
+    prepared: PreparedEmbedding,
+    form: ListForm,
+    finish: Callable[[Floats], Floats] | None = None,
+) -> Response:
+    """Compute the vectors of tokenised inputs, and reply in a dialect's format.
+
+    `finish` is applied to the array of each input, in a thread.
+    """
     size = prepared.nbytes(form.form.feature_bytes) + form.item_bytes * prepared.count
     reserve(exchange, size)
     vectors = await prepared.vectors()
+    if finish:
+        vectors = await asyncio.to_thread(lambda: [*map(finish, vectors)])
     timings = prepared.timings
     return PartsResponse([form.pieces(vectors, timings)], JSON, timings)
 
