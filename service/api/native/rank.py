@@ -17,7 +17,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
-from model.artifact.sentence import SentenceConfig
+from model.numerics.late_interaction import ROLES
 from service.api.drop_in.embedding import known_prompt
 from service.api.drop_in.scores import ScoreWeights
 from service.api.native.texts import TEXT_BYTES, TOKEN_BYTES, TOKENS, BackendName, Header, reply
@@ -43,8 +43,6 @@ from service.inference.ranking.choice import (
 )
 from service.inference.ranking.contrast import (
     ComparedDocument,
-    Word,
-    WordDifference,
     completeness_error,
     differences,
     rank_with,
@@ -273,7 +271,11 @@ async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
         given = body.query, body.documents
         unseen = await asyncio.to_thread(unseen_of, scorer, given, *spans)
     ranker = Ranker(scorer, body.documents, options, unseen)
-    prompts = prompt_fields(inference.sentence, used_prompts(inference, texts.prompts))
+    names, known = used_prompts(inference, texts.prompts), inference.sentence.prompts
+    prompts: dict[str, object] = {
+        side: name and {"name": name, "text": known.get(name)}
+        for side, name in zip(ROLES, names, strict=True)
+    }
     size = reply_bytes(ranker, len(orjson.dumps(prompts)))
     reserve(exchange, size, advice=FEWER)
     await ranker.rank(size)
@@ -314,14 +316,6 @@ def rank_content(
     return content | {"usage": {"inputs": len(ranker.inputs), "tokens": tokens}}
 
 
-def prompt_fields(sentence: SentenceConfig, names: Sequence[str | None]) -> dict[str, object]:
-    """Return the prompts of the query and of the documents, by their names."""
-    return {
-        side: name and {"name": name, "text": sentence.prompts.get(name)}
-        for side, name in zip(("query", "document"), names, strict=True)
-    }
-
-
 def _tokens(text: Text) -> dict[str, object]:
     return {
         "tokens": text.tokens,
@@ -348,32 +342,27 @@ def _result(ranker: Ranker, number: int) -> dict[str, object]:
 
 
 def _contrast(scores: Sequence[float], sides: Sequence[ComparedDocument]) -> dict[str, object]:
-    first, other = sides
-    occlusions = [side.occlusion for side in sides]
+    (first, other), occlusions = sides, [side.occlusion for side in sides]
+    words = [
+        {
+            "word": row.text,
+            "shares": row.shares,
+            "difference": row.difference,
+            "spans": [word.spans if word else () for word in (row.first, row.other)],
+        }
+        for row in differences(first, other)
+    ]
     return {
         "documents": [side.number for side in sides],
         "ranks": [rank_with(scores, side.number, side.score) for side in sides],
         "difference": first.score - other.score,
-        "words": [_word(row) for row in differences(first, other)],
+        "words": words,
         "other": [side.rest for side in sides],
         "completeness_error": completeness_error(first, other),
         "without": [_without(scores, side) for side in sides],
         "partial": any(side.computed < len(side.order) for side in occlusions),
         "computed": [side.computed for side in occlusions],
     }
-
-
-def _word(row: WordDifference) -> dict[str, object]:
-    return {
-        "word": row.text,
-        "shares": row.shares,
-        "difference": row.difference,
-        "spans": [_spans(row.first), _spans(row.other)],
-    }
-
-
-def _spans(word: Word | None) -> Sequence[tuple[int, int]]:
-    return word.spans if word else ()
 
 
 def _without(scores: Sequence[float], side: ComparedDocument) -> list[dict[str, object]]:

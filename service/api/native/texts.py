@@ -162,7 +162,7 @@ class Header:
 
     model: str
     backend: str
-    fields: Mapping[str, list[int]]
+    fields: Mapping[str, object]
     """Further fields: `layers` of /encode, `layers` and `heads` of /attention."""
     warnings: Warnings = NO_WARNINGS
 

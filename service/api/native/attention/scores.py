@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
 from service.api.native.attention.selection import Places, check_places, token_numbers
+from service.api.native.attention.writers import part_places
 from service.api.native.texts import (
     TEXT,
     Ablate,
     EncoderHead,
+    Header,
     TextRequest,
     ablated_heads,
     reply,
@@ -27,13 +29,13 @@ from service.api.native.texts import (
     with_pictures,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT
-from service.api.wire.replies import PROBLEMS, replies, warning_field
+from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import ApiExchange, JsonRoute, PartsResponse, caller_of, reserve
 from service.api.wire.schemas import named
 from service.engines.contract import Floats, MapsTask, Output, TextTask
 from service.errors import ReplyTooLarge
-from service.inference.attention.map_parts import MapPart, indices_of, taken
-from service.inference.attention.maps import AttentionSelection
+from service.inference.attention.map_parts import MapPart, taken
+from service.inference.attention.maps import AttentionSelection, Lengths
 from service.inference.attention.stream import LAYER_BYTES
 from service.inference.encoding import PreparedTexts
 from service.inference.tokenization.text import Text
@@ -99,22 +101,18 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
     held = working_bytes(texts, config.hidden_size)
     check_places(selection, texts)
     ((layer,), (head,)) = selection.maps["encoder"]
-    names = {
-        "model": model.name,
-        "backend": prepared.engine,
-        "layer": layer,
-        "head": head,
-        "scale": scale(config),
-        **warning_field(prepared.timings.warnings),
-    }
+    fields = {"layer": layer, "head": head, "scale": scale(config)}
+    header = Header(model.name, prepared.engine, fields, prepared.timings.warnings)
     size = reply_bytes(texts, selection.part, config.head_size)
     reserve(exchange, size, held=size + held, advice=FEWER)
     arrays = await compute(prepared, selection)
     results = (
-        text_fields(text) | _places(selection.part, text.size) | own
+        text_fields(text) | part_places(selection, Lengths.of(text)) | own
         for text, own in zip(texts, arrays, strict=True)
     )
-    return PartsResponse([reply_pieces(names, results, usage(texts))], JSON, prepared.timings)
+    return PartsResponse(
+        [reply_pieces(header.names, results, usage(texts))], JSON, prepared.timings
+    )
 
 
 def working_bytes(texts: Sequence[Text], hidden_size: int) -> int:
@@ -167,12 +165,6 @@ def _reduced(part: MapPart, output: Output) -> dict[str, Floats]:
         "scores": part.of(compared.scores[0]),
         "weights": part.of(maps[0]),
     }
-
-
-def _places(part: MapPart, size: int) -> dict[str, object]:
-    """Return the numbers of the selected tokens of a text with S = `size`."""
-    asked = {"queries": part.queries, "keys": part.keys}
-    return {name: indices_of(own, size) for name, own in asked.items() if own is not None}
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> AttentionSelection:

@@ -88,11 +88,11 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, In
 
 def part_tensors(selection: AttentionSelection, texts: Sequence[Text]) -> dict[str, Indices]:
     """Return `part_places` of all texts as tensors of the binary format, named by text index."""
-    tensors = {}
-    for index, own in enumerate(map(Lengths.of, texts)):
-        for name, values in part_places(selection, own).items():
-            tensors[tensor_of(name, index)] = values
-    return tensors
+    return {
+        tensor_of(name, index): values
+        for index, text in enumerate(texts)
+        for name, values in part_places(selection, Lengths.of(text)).items()
+    }
 
 
 def tensor_specs(
@@ -112,32 +112,29 @@ def tensor_specs(
 
 def text_specs(
     selection: AttentionSelection, index: int, text: Text, *, half: bool = False
-) -> Iterator[Spec]:
-    """Yield the tensors of one text, in the order of their computation."""
+) -> list[Spec]:
+    """Return the tensors of one text, in the order of their computation."""
     dtype, lengths = "float16" if half else "float32", Lengths.of(text)
-    part = {
-        kind: selection.part.shape(*lengths.shape(kind), text.picture) for kind in selection.maps
-    }
+    weights, norms, stats = list[Spec](), list[Spec](), list[Spec]()
     for kind, (layers, heads) in selection.maps.items():
-        name, maps = f"{PREFIXES[kind]}attention.{index}", (len(layers), len(heads))
-        if "weights" in selection.include and selection.top_k is None:
-            yield Spec(name, dtype, (*maps, *part[kind]))
-        elif "weights" in selection.include:
-            queries, keys = part[kind]
-            largest = (*maps, queries, min(selection.top_k or 0, keys))
-            yield Spec(f"{name}.indices", "int32", largest)
-            yield Spec(f"{name}.values", dtype, largest)
-    if "norms" in selection.include:
-        for kind, (layers, heads) in selection.maps.items():
-            shape = (len(layers), len(heads), *part[kind])
-            yield Spec(f"{PREFIXES[kind]}norms.{index}", "float32", shape)
-    if "stats" in selection.include:
-        for kind, (layers, heads) in selection.maps.items():
-            stats, maps = f"{PREFIXES[kind]}stats.{index}", (len(layers), len(heads))
-            yield from (Spec(f"{stats}.{name}", "float32", maps) for name in STATISTICS_OF[kind])
-    for name in ("rollout", "norm_rollout"):
-        if name in selection.include:
-            yield Spec(f"{name}.{index}", "float32", (lengths.source, lengths.source))
+        prefix, maps = PREFIXES[kind], (len(layers), len(heads))
+        shape = (*maps, *selection.part.shape(*lengths.shape(kind), text.picture))
+        name = f"{prefix}attention.{index}"
+        if selection.top_k is None:
+            weights.append(Spec(name, dtype, shape))
+        else:
+            largest = (*shape[:-1], min(selection.top_k, shape[-1]))
+            weights.append(Spec(f"{name}.indices", "int32", largest))
+            weights.append(Spec(f"{name}.values", dtype, largest))
+        norms.append(Spec(f"{prefix}norms.{index}", "float32", shape))
+        names = (f"{prefix}stats.{index}.{name}" for name in STATISTICS_OF[kind])
+        stats += [Spec(name, "float32", maps) for name in names]
+    square = lengths.source, lengths.source
+    rollouts = {
+        name: [Spec(f"{name}.{index}", "float32", square)] for name in ("rollout", "norm_rollout")
+    }
+    arrays = {"weights": weights, "norms": norms, "stats": stats, **rollouts}
+    return [spec for name, own in arrays.items() if name in selection.include for spec in own]
 
 
 class Writer(Protocol):
