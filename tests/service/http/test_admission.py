@@ -30,6 +30,7 @@ from service.http.admission import (
     read_names,
 )
 from service.settings import Settings
+from service.telemetry.requests import PROBE_PATHS
 from tests.service.harness import CONFIG, Client, assert_problem, exchange, listening, serving
 from tests.service.http.conftest import ORIGIN
 from tests.service.http.wire import CLOSE, refusal, replies
@@ -38,21 +39,8 @@ pytestmark = pytest.mark.anyio
 OWN = ["localhost", "127.0.0.1", "[::1]"]
 OTHER_SPELLINGS = ["LocalHost", "localhost.", "localhost:8000", "LOCALHOST.:1", "127.0.0.1:80"]
 IPV6 = ["[::1]:8000", "[0:0:0:0:0:0:0:1]", "[0000::0001]:1"]
-FOREIGN = [
-    "evil.example",
-    "evil.example:8000",
-    "localhost.evil.example",
-    "localhost..",
-    "127.0.0.1.evil.example",
-    "127.0.0.2",
-    "[::1",
-    "[::1]evil",
-    "::1",
-    "localhost:80:80",
-    "0.0.0.0",
-    "",
-    ":8000",
-]
+OF_OTHERS = ["evil.example:8000", "localhost.evil.example", "localhost..", "127.0.0.2", "0.0.0.0"]
+MALFORMED = ["[::1", "[::1]evil", "::1", "localhost:80:80", "", ":8000"]
 
 
 def admitted(hosts: frozenset[str] | None, host: str | None) -> bool:
@@ -69,7 +57,7 @@ def test_this_machine_is_meant_however_it_is_written_or_if_no_host_is(host: str 
     assert admitted(allowed_hosts(None, "localhost"), host)
 
 
-@pytest.mark.parametrize("host", FOREIGN)
+@pytest.mark.parametrize("host", [*OF_OTHERS, *MALFORMED])
 def test_another_host_is_refused(host: str) -> None:
     assert not admitted(allowed_hosts(None, "localhost"), host)
 
@@ -126,12 +114,12 @@ def test_the_setting_counts_wherever_it_listens(listening: str) -> None:
     assert not admitted(hosts, "b.example")
 
 
-@pytest.mark.parametrize("path", ["/", "/info", "/health/live", "/health/ready", "/nowhere"])
-async def test_it_is_a_problem_and_comes_before_the_key(artifact: Artifact, path: str) -> None:
+async def test_it_is_a_problem_and_comes_before_the_key(artifact: Artifact) -> None:
     async with serving(artifact, FakeEngine(CONFIG), api_keys="k") as client:
-        refused = await client.get(path, headers={"host": "evil.example"})
-        assert_problem(refused, 421, says="allowed_hosts")
-        assert "www-authenticate" not in refused.headers
+        for path in ("/", "/info", "/health/live", "/health/ready", "/nowhere"):
+            refused = await client.get(path, headers={"host": "evil.example"})
+            assert_problem(refused, 421, says="allowed_hosts")
+            assert "www-authenticate" not in refused.headers
         assert (await client.get("/health/live", headers={"host": "127.0.0.1:1"})).is_success
         assert (await client.get("/info")).status_code == 401
     async with serving(artifact, FakeEngine(CONFIG), host="0.0.0.0") as client:
@@ -189,34 +177,26 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-PROBES = ["/health", "/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready"]
-
-
-@pytest.mark.parametrize("path", PROBES)
-async def test_probes_are_open(guarded: Client, path: str) -> None:
-    assert (await guarded.get(path)).status_code == 200
+async def test_probes_are_open(guarded: Client) -> None:
+    for path in PROBE_PATHS:
+        assert (await guarded.get(path)).status_code == 200
 
 
 @pytest.mark.parametrize(
     ("method", "path"),
     [
         ("POST", "/"),
-        ("POST", "/dashboard/index.html"),
         ("GET", "/dashboard"),
         ("GET", "//dashboard/index.html"),
         ("GET", "/metrics"),
         ("GET", "/info"),
-        ("GET", "/docs"),
         ("GET", "/openapi.json"),
         ("GET", "/nowhere"),
         ("GET", "/health/"),
-        ("GET", "//health"),
         ("GET", "/HEALTH"),
         ("GET", "/health/live/../../metrics"),
         ("OPTIONS", "/encode"),
         ("POST", "/encode"),
-        ("POST", "/attention"),
-        ("POST", "/verify"),
     ],
 )
 async def test_all_else_needs_a_key(guarded: Client, method: str, path: str) -> None:
@@ -257,20 +237,16 @@ async def test_any_of_the_keys_will_do(guarded: Client, authorization: str) -> N
     "values",
     [
         [b""],
-        [b"Bearer "],
         [b"old-key"],
         [b"Bearer old-key2"],
-        [b"Bearer OLD-KEY"],
         [b"Bearer old-key, n3w:key"],
         [b"Bearer\told-key"],
-        [b"Token old-key"],
         [b"Bearer \xff\xfe"],
         [b"Bearer old-key", b"Bearer old-key"],
         [b"Bearer wrong", b"Bearer old-key"],
         [b"Bearer old-key" + b" " * 4096],
         [b"Basic !!!!"],
         [b"Basic b2xkLWtleQ=="],
-        [b"Basic \xff\xff\xff\xff"],
         [b"Basic " + base64.b64encode(b"old-key:")],
         [b"Basic " + base64.b64encode(b"a:\xff\xfe")],
         [b"Basic " + base64.b64encode(b"a:old-key") + b"\xff"],
@@ -351,12 +327,9 @@ def test_faults_are_told_by_line_and_never_the_key(path: Path, content: bytes, s
     assert "s3cret" not in str(refused.value)
 
 
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"keys cannot be read: No such file"):
-        ApiKeys(None, tmp_path / "keys")
-
-
-def test_a_device_is_refused_before_it_is_read(path: Path) -> None:
+def test_a_file_that_is_missing_large_or_none_is_refused_before_it_is_read(path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere cannot be read: No such file"):
+        ApiKeys(None, path.with_name("nowhere"))
     with pytest.raises(ValueError, match="keys file /dev/zero is a pipe, device or folder"):
         ApiKeys(None, Path("/dev/zero"))
     with path.open("wb") as file:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import logging
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from starlette.types import Send
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
@@ -301,107 +301,64 @@ def test_a_reply_that_fails_is_reset(port: int, monkeypatch: pytest.MonkeyPatch)
         everything(port, STREAMED[0])
 
 
-RESULTS = b'{"results":[]}'
-SIZED = (b"content-length", b"%d" % len(RESULTS))
-HEAD_LINES = [(b"content-type", b"application/json"), SIZED, (b"x-request-id", b"a")]
+def test_a_whole_reply_has_the_bytes_of_its_parts(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = b"X-Request-Id: a\r\n"
+    asked = POST + LENGTH + mine + b"\r\n" + BODY + GET + mine + CLOSE
+
+    def received() -> bytes:
+        return re.sub(rb"(?m)^(date|x-[a-z]+-time): .*", b"", everything(port, asked))
+
+    whole = received()
+    monkeypatch.setattr(HttpProtocol, "write_reply", lambda *_: False)
+    assert whole == received()
+    assert whole.count(b"HTTP/1.1 200 OK\r\n") == 2
 
 
-class Recorder:
-    """Transport that records what is written."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-    def close(self) -> None:
-        raise AssertionError("the connection is kept")
-
-    pause_reading = resume_reading = close
-
-
-class Asked:
-    """A request and its connection, of which nothing is answered yet."""
-
-    def __init__(
-        self,
-        method: str = "POST",
-        *,
-        keep_alive: bool = True,
-        paused: bool = False,
-        default: tuple[bytes, bytes] = (b"date", b"today"),
-    ) -> None:
-        self.transport: Any = Recorder()
-        self.flow = FlowControl(self.transport)
-        self.flow.write_paused = paused
-        self.completed = 0
-        log = logging.getLogger("unused")
-        self.cycle = RequestResponseCycle(
-            scope={"type": "http", "http_version": "1.1", "method": method},  # type: ignore[typeddict-item]
-            transport=self.transport,
-            flow=self.flow,
-            logger=log,
-            access_logger=log,
-            access_log=False,
-            default_headers=[default],
-            message_event=asyncio.Event(),
-            expect_100_continue=False,
-            keep_alive=keep_alive,
-            on_response=self.complete,
-        )
-
-    def complete(self) -> None:
-        self.completed += 1
-
-    def write(self, head: bytes) -> bool:
-        protocol: Any = SimpleNamespace(_running=self.cycle, _connection=self.transport)
-        return HttpProtocol.write_reply(protocol, 200, head, RESULTS)
-
-
-HEAD = b"".join(b"%b: %b\r\n" % header for header in HEAD_LINES)
-
-
-async def test_a_whole_reply_is_one_write_of_the_same_bytes() -> None:
-    whole, parts = Asked(), Asked()
-    await parts.cycle.send({"type": "http.response.start", "status": 200, "headers": HEAD_LINES})
-    await parts.cycle.send({"type": "http.response.body", "body": RESULTS})
-    assert whole.write(HEAD)
-    assert whole.transport.written == [b"".join(parts.transport.written)]
-    assert whole.completed == parts.completed == 1
-    assert whole.cycle.response_complete
-    assert whole.cycle.message_event.is_set()
+HEAD_OF_REPLY = b"content-length: 2\r\n"
+DATE = (b"date", b"today")
 
 
 @pytest.mark.parametrize(
-    ("asked", "head"),
+    ("changes", "written"),
     [
-        (Asked("HEAD"), HEAD),
-        (Asked(keep_alive=False), HEAD),
-        (Asked(), HEAD + b"connection: close\r\n"),
-        (Asked(default=(b"connection", b"close")), HEAD),
-        (Asked(paused=True), HEAD),
+        ({}, b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-length: 2\r\n\r\n{}"),
+        ({"method": "HEAD"}, None),
+        ({"keep_alive": False}, None),
+        ({"default_headers": [DATE, (b"connection", b"close")]}, None),
+        ({"flow": SimpleNamespace(write_paused=True)}, None),
+        ({"response_started": True}, None),
+        ({"disconnected": True}, b""),
     ],
-    ids=["HEAD", "closes", "close", "drains", "unread"],
+    ids=["written", "HEAD", "closes", "drains", "unread", "begun", "left"],
 )
-def test_what_needs_more_than_a_write_is_left_to_uvicorn(asked: Asked, head: bytes) -> None:
-    assert not asked.write(head)
-    assert asked.transport.written == []
-    assert not asked.cycle.response_started
+def test_what_needs_more_than_a_write_is_left_to_uvicorn(
+    changes: dict[str, Any], written: bytes | None
+) -> None:
+    sent: list[bytes] = []
+    cycle: dict[str, Any] = {
+        "disconnected": False,
+        "default_headers": [DATE],
+        "flow": SimpleNamespace(write_paused=False),
+        "response_started": False,
+        "keep_alive": True,
+        "scope": {"method": changes.pop("method", "POST")},
+        "message_event": asyncio.Event(),
+        "on_response": lambda: None,
+    }
+    protocol: Any = SimpleNamespace(
+        _running=SimpleNamespace(**cycle | changes), _connection=SimpleNamespace(write=sent.append)
+    )
+    done = HttpProtocol.write_reply(protocol, 200, HEAD_OF_REPLY, b"{}")
+    assert done == (written is not None)
+    assert b"".join(sent) == (written or b"")
 
 
 @pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb"])
 async def test_no_header_begins_another(value: bytes) -> None:
     found = exchange()  # which fails if anything is sent
-    for body in (RESULTS, None):
+    for body in (b"{}", None):
         with pytest.raises(ValueError, match="line end"):
             await found.reply(200, [(b"a", value)], body=body)
     assert found.status == 0
-
-
-def test_a_reply_to_a_client_that_has_left_is_dropped() -> None:
-    asked = Asked()
-    asked.cycle.disconnected = True
-    assert asked.write(HEAD)
-    assert asked.transport.written == []
-    assert asked.completed == 0

@@ -285,18 +285,14 @@ def test_results_are_in_the_order_of_the_inputs() -> None:
     assert in_order(shares[:1], ["bc"]) == "bc"
 
 
-async def test_towers_run_at_the_same_time() -> None:
-    met = asyncio.Barrier(2)
+async def test_towers_run_at_the_same_time_and_an_error_of_one_cancels_the_other() -> None:
+    met, cancelled = asyncio.Barrier(2), asyncio.Event()
 
     async def encode(number: int) -> int:
         await met.wait()
         return number
 
     assert await together([encode(0), encode(1)]) == [0, 1]
-
-
-async def test_an_error_of_a_tower_cancels_the_other() -> None:
-    cancelled = asyncio.Event()
 
     async def fail() -> None:
         await asyncio.sleep(0)
