@@ -58,14 +58,17 @@ from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts
-from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
 from service.inference.tasks.task_heads import (
     TEMPLATE,
+    Aggregation,
+    Grouping,
+    TokenLabels,
     label_texts,
     probabilities,
     required_task,
     sigmoid,
     softmax,
+    spans,
     task_scores,
     zero_shot_logits,
 )

@@ -96,41 +96,28 @@ def spans_of(
 
 def _text_spans(index: int, text: str, spans: Sequence[Offset], tokenized: Text) -> TextSpans:
     """Return one text's spans with their tokens."""
-    for place, (start, end) in enumerate(spans):
-        name = f"spans[{index}][{place}] is [{start}, {end})"
+    names = [f"spans[{index}][{n}] is [{start}, {end})" for n, (start, end) in enumerate(spans)]
+    for name, (start, end) in zip(names, spans, strict=True):
         if start >= end:
             raise Unprocessable(f"{name}: its start must be below its end")
         if start < 0 or end > len(text):
             raise Unprocessable(
                 f"{name}, and inputs[{index}] is [0, {len(text)}): send spans in it"
             )
-    own = OwnTokens.of(text, tokenized)
+    own, begin, stop = OwnTokens.of(text, tokenized), 0, len(text)
+    if tokenized.truncated and len(own.places):
+        begin, stop = int(own.places[0, 0]), int(own.places[:, 1].max())
     ranges = own.ranges(spans)
-    _check_cut(index, text, spans, tokenized, own)
-    for place in np.flatnonzero(ranges[:, 0] == ranges[:, 1])[:1].tolist():
-        start, end = spans[place]
-        raise Unprocessable(
-            f"spans[{index}][{place}] is [{start}, {end}), which has no token: leave it out"
-        )
-    return TextSpans(places_of(spans), ranges)
-
-
-def _check_cut(
-    index: int, text: str, spans: Sequence[Offset], tokenized: Text, own: OwnTokens
-) -> None:
-    """Raise if a span reaches into the part of a truncated text that was cut off."""
-    if not tokenized.truncated or not len(own.places):
-        return
-    begin, stop = int(own.places[0, 0]), int(own.places[:, 1].max())
-    for place, (start, end) in enumerate(spans):
-        if (
-            text[start : max(start, min(end, begin))].strip()
-            or text[max(start, stop) : end].strip()
-        ):
+    for name, (start, end), (first, last) in zip(names, spans, ranges.tolist(), strict=True):
+        cut = text[start : max(start, min(end, begin))], text[max(start, stop) : end]
+        if cut[0].strip() or cut[1].strip():
             raise Unprocessable(
-                f"spans[{index}][{place}] is [{start}, {end}), and inputs[{index}] was cut to "
-                f"[{begin}, {stop}): send spans in it, or a shorter text"
+                f"{name}, and inputs[{index}] was cut to [{begin}, {stop}): send spans in it, or a "
+                "shorter text"
             )
+        if first == last:
+            raise Unprocessable(f"{name}, which has no token: leave it out")
+    return TextSpans(places_of(spans), ranges)
 
 
 def span_arrays(texts: Sequence[Text], vectors: Floats) -> list[TextArrays]:

@@ -19,7 +19,7 @@ from transformers.pipelines.token_classification import AggregationStrategy
 from model.artifact.sentence import SentenceConfig
 from model.families.registry import parse_config
 from model.tokenization.tokenizer import load_tokenizer
-from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
+from service.inference.tasks.task_heads import Aggregation, Grouping, TokenLabels, spans
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.model.checkpoints import TINY
 from tests.model.texts import TEXTS
