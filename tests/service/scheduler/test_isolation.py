@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import math
-import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pytest
@@ -15,57 +13,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engines.contract import Output, Pooling, Task, TextTask
-from service.engines.fake import FakeEngine
-from service.errors import (
-    EngineFailed,
-    EngineOutOfMemory,
-    EngineUnavailable,
-    ServiceError,
-)
+from service.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable, ServiceError
 from service.scheduler.outputs import MOST_RUNS
-from tests.service.harness import (
-    CONFIG,
-    AnsweringEngine,
-    GatedEngine,
-    assert_same,
-    batching,
-    text,
-    until,
-)
+from tests.service.harness import GatedEngine, assert_same, batching, text, until
 from tests.service.scheduler.requests import ask, busy, queued
 
 pytestmark = pytest.mark.anyio
 
+POISON = 13
+"""Length of the text over which an engine fails."""
+SECRET = "the text of a user"
+Outcome = dict[int, bool | type[ServiceError]]
 
-class Engine(FakeEngine):
-    """Engine that fails over some numbers, which are the first ids of texts, or over too many.
 
-    Its first batch, of the number 999, waits until the test opens the gate.
-    """
+class Failing(GatedEngine):
+    """Engine that fails over some texts, or over too many in a batch, once it is let through."""
 
     def __init__(
-        self, bad: Collection[int] = (), room: int = 10**9, error: ServiceError | None = None
+        self, bad: Collection[int] = (), room: int = 10**9, error: BaseException | None = None
     ) -> None:
-        super().__init__(CONFIG)
-        self.bad, self.room, self.error = bad, room, error or EngineFailed("bad")
-        self.batches: list[list[int]] = []
-        self.gate = threading.Event()
+        """Fail over texts of `POISON` tokens, and over numbered texts that are `bad`."""
+        super().__init__()
+        self.bad, self.room, self.error = bad, room, error or RuntimeError(SECRET)
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        numbers = [int(task.input_ids[0]) for task in tasks if isinstance(task, TextTask)]
-        if numbers == [PLUG]:
-            assert self.gate.wait(60)
-            return super().run(tasks)
-        self.batches.append(numbers)
+        outputs = super().run(tasks)
         if len(tasks) > self.room:
             raise EngineOutOfMemory("full")
-        if any(number in self.bad for number in numbers):
+        numbers = [task.input_ids[0] for task in tasks if isinstance(task, TextTask)]
+        lengths = [task.tokens for task in tasks]
+        if POISON in lengths or (max(lengths) > 1 and not set(numbers).isdisjoint(self.bad)):
             raise self.error
-        return super().run(tasks)
-
-
-PLUG = 999
-Outcome = dict[int, bool | type[ServiceError]]
+        return outputs
 
 
 def numbered(number: int) -> TextTask:
@@ -73,17 +52,16 @@ def numbered(number: int) -> TextTask:
     return TextTask(ids, np.zeros_like(ids), pooling=Pooling(2, "mean"))
 
 
-async def outcomes(engine: Engine, calls: Sequence[Sequence[int]]) -> Outcome:
+async def outcomes(engine: Failing, calls: Sequence[Sequence[int]]) -> Outcome:
     """Return whether each text of one batch had the right answer, or the type of its error."""
     found: Outcome = {}
-    with batching(engine, max_batch_tokens=10**6) as (scheduler, _):
+    async with busy(engine, max_batch_tokens=10**6) as (scheduler, _, _):
         requests = [
-            asyncio.create_task(scheduler.submit("encode", [numbered(n) for n in numbers]))
-            for numbers in ([PLUG], *calls)
+            asyncio.create_task(scheduler.submit("encode", [*map(numbered, numbers)]))
+            for numbers in calls
         ]
-        await asyncio.sleep(0)
-        engine.gate.set()
-        await requests.pop(0)
+        await queued(scheduler, 4 * sum(map(len, calls)))
+        engine.let_through()
         for numbers, request in zip(calls, requests, strict=True):
             try:
                 slots = await request
@@ -93,6 +71,7 @@ async def outcomes(engine: Engine, calls: Sequence[Sequence[int]]) -> Outcome:
                 for number, slot in zip(numbers, slots, strict=True):
                     assert_same(slot.value, engine.expected(numbered(number)))
                     found[number] = True
+    assert engine.batches.pop(0) == [1]
     return found
 
 
@@ -104,7 +83,7 @@ def each_alone(size: int) -> list[list[int]]:
 @given(size=st.integers(2, 128), data=st.data())
 def test_one_bad_text_fails_alone(size: int, data: st.DataObject) -> None:
     bad = data.draw(st.integers(0, size - 1))
-    engine = Engine({bad})
+    engine = Failing({bad})
     found = asyncio.run(outcomes(engine, each_alone(size)))
     assert found == {n: EngineFailed if n == bad else True for n in range(size)}
     assert len(engine.batches) <= 2 * math.ceil(math.log2(size)) + 1
@@ -113,7 +92,7 @@ def test_one_bad_text_fails_alone(size: int, data: st.DataObject) -> None:
 @settings(max_examples=25, deadline=None)
 @given(size=st.integers(1, 64), bad=st.sets(st.integers(0, 63)))
 def test_every_text_has_one_outcome_and_no_bad_one_is_answered(size: int, bad: set[int]) -> None:
-    engine = Engine(bad)
+    engine = Failing(bad)
     found = asyncio.run(outcomes(engine, each_alone(size)))
     assert found.keys() == set(range(size))
     assert all(found[number] is EngineFailed for number in found if number in bad)
@@ -121,30 +100,27 @@ def test_every_text_has_one_outcome_and_no_bad_one_is_answered(size: int, bad: s
 
 
 async def test_where_everything_fails_the_engine_is_not_asked_for_ever() -> None:
-    engine = Engine(set(range(500)))
+    engine = Failing(range(500))
     assert set((await outcomes(engine, each_alone(500))).values()) == {EngineFailed}
     assert len(engine.batches) <= MOST_RUNS + math.ceil(math.log2(500))
 
 
 async def test_an_error_that_does_not_come_again_hurts_nobody() -> None:
-    engine = Engine({0})
-    run = engine.run
+    class Once(Failing):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            self.bad = {0} if len(tasks) == 4 else ()
+            return super().run(tasks)
 
-    def once(tasks: Sequence[Task]) -> list[Output]:
-        if engine.batches:
-            engine.bad = set()
-        return run(tasks)
-
-    engine.run = once  # type: ignore[method-assign]
+    engine = Once()
     assert await outcomes(engine, each_alone(4)) == dict.fromkeys(range(4), True)
-    assert engine.batches == [[0, 1, 2, 3], [0, 1], [2, 3]]
+    assert engine.batches == [[4] * 4, [4] * 2, [4] * 2]
 
 
 @pytest.mark.parametrize(
     ("room", "failed"), [(8, 0), (4, 0), (3, 8), (1, 8)], ids=["fits", "halves", "less", "one"]
 )
 async def test_out_of_memory_is_halved_once(room: int, failed: int) -> None:
-    engine = Engine(room=room)
+    engine = Failing(room=room)
     found = await outcomes(engine, [range(8)])
     assert sum(result is EngineOutOfMemory for result in found.values()) == failed
     sizes = [len(batch) for batch in engine.batches]
@@ -154,61 +130,28 @@ async def test_out_of_memory_is_halved_once(room: int, failed: int) -> None:
 
 
 async def test_what_one_call_waits_for_fails_whole() -> None:
-    engine = Engine({3})
+    engine = Failing({3})
     assert set((await outcomes(engine, [range(8)])).values()) == {EngineFailed}
     assert len(engine.batches) == 1
-
-
-POISON = 13
-"""Length of the text over which an engine fails."""
-SECRET = "the text of a user"
 
 
 class Peculiar(BaseException):
     """Error that is not an `Exception`."""
 
 
-def raising(error: BaseException) -> Callable[[Sequence[Task]], None]:
-    def answer(tasks: Sequence[Task]) -> None:
-        if any(task.tokens == POISON for task in tasks):
-            raise error
-
-    return answer
-
-
 @pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError(SECRET),
-        KeyError(SECRET),
-        StopIteration(SECRET),
-        asyncio.CancelledError(SECRET),
-        concurrent.futures.CancelledError(SECRET),
-        Peculiar(SECRET),
-        SystemExit(SECRET),
-    ],
-    ids=lambda error: type(error).__name__,
+    "kind", [KeyError, StopIteration, asyncio.CancelledError, Peculiar, SystemExit]
 )
-async def test_a_foreign_exception_is_named_without_its_message(error: BaseException) -> None:
-    with batching(AnsweringEngine(raising(error))) as (batcher, recorder):
+async def test_a_foreign_exception_is_named_without_its_message(kind: type[BaseException]) -> None:
+    engine = Failing(error=kind(SECRET))
+    engine.let_through()
+    with batching(engine) as (batcher, recorder):
         async with asyncio.timeout(60):
             with pytest.raises(EngineFailed) as failed:
-                await batcher.submit("encode", [text(POISON)])
-        assert failed.value.detail == f"the engine raised {type(error).__name__}"
+                await ask(batcher, "encode", POISON)
+        assert failed.value.detail == f"the engine raised {kind.__name__}"
+        assert len(await ask(batcher, "encode", 8)) == 1
         assert recorder.failed == ["encode"]
-        assert len(await batcher.submit("encode", [text(8)])) == 1
-        assert recorder.failed == ["encode"]
-
-
-class Failing(GatedEngine):
-    """Engine that fails over a text of `POISON` tokens once it is let through."""
-
-    error: BaseException = RuntimeError(SECRET)
-
-    def run(self, tasks: Sequence[Task]) -> list[Output]:
-        outputs = super().run(tasks)
-        raising(self.error)(tasks)
-        return outputs
 
 
 async def test_a_failed_batch_fails_those_whose_text_it_is() -> None:
@@ -246,8 +189,7 @@ async def test_nothing_is_run_again_for_a_client_who_left() -> None:
 
 
 async def test_each_request_of_a_failed_batch_has_an_error_of_its_own() -> None:
-    engine = Failing()
-    engine.error = EngineUnavailable("down", retry_after_seconds=7)
+    engine = Failing(error=EngineUnavailable("down", retry_after_seconds=7))
     async with busy(engine) as (batcher, _, _):
         both = [ask(batcher, "encode", POISON) for _ in range(2)]
         await queued(batcher, 2 * POISON)
@@ -261,14 +203,14 @@ async def test_each_request_of_a_failed_batch_has_an_error_of_its_own() -> None:
 
 
 async def test_the_rest_of_a_failed_request_is_not_computed_even_if_the_loop_is_late() -> None:
-    engine = AnsweringEngine(raising(ValueError(SECRET)))
-    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
-        tasks = [text(POISON), *[text(63)] * 5]
-        failing = asyncio.create_task(batcher.submit("encode", tasks))
+    engine = Failing()
+    engine.let_through()
+    with batching(engine) as (batcher, recorder):
+        failing = ask(batcher, "encode", POISON, *[63] * 5)
         await asyncio.sleep(0)
         while not batcher._idle[False]:
             time.sleep(0.001)  # the event loop stands still, the worker does not
         with pytest.raises(EngineFailed):
             await failing
-        assert engine.batches == 1
+        assert engine.batches == [[POISON]]
         assert recorder.drops == ["encode"] * 5
