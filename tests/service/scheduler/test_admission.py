@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from model.artifact.decomposition import DecompositionStep
-from service.engines.contract import DecomposeTask, MapsTask
+from service.engines.contract import DecomposeTask, MapsTask, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable, Overloaded, Unprocessable
 from service.scheduler.call import ANYBODY, NOTHING, Call, Demand
 from service.scheduler.lanes import BatchLimits, Lane
 from service.scheduler.queue import Work
-from tests.service.harness import CONFIG, GatedEngine, Recorder, batching, until
+from tests.service.harness import CONFIG, GatedEngine, Recorder, batching, text, until
 from tests.service.scheduler.clock import FakeClock
 from tests.service.scheduler.requests import ask, busy, queued, resume, tenth_a_token
 
@@ -107,21 +107,6 @@ async def test_who_left_is_dropped_before_it_is_computed() -> None:
         await stays
         assert engine.batches == [[1], [8, 9]]
         assert batcher.lanes["encode"].queued_tokens == 0
-
-
-async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
-    async with busy() as (batcher, engine, recorder):
-        lane, patient = batcher.lanes["encode"], ask(batcher, "encode", 8)
-        await queued(batcher, 8)
-        leave = [ask(batcher, "encode", 8, call=Call(f"client {n}")) for n in range(100)]
-        await queued(batcher, 808)
-        for request in leave:
-            request.cancel()
-        await asyncio.wait(leave)
-        assert len(recorder.drops) == 100
-        assert (lane.queued_texts, len(lane._clients), len(lane._turns)) == (1, 1, 1)
-        engine.let_through()
-        await patient
 
 
 def waits(seconds: float) -> str:
@@ -233,16 +218,6 @@ async def test_batches_measured_at_start_make_the_first_forecast() -> None:
             await ask(batcher, "encode", 64, call=Call(finish_by=time.monotonic() + 4))
 
 
-async def test_texts_and_maps_have_a_pace_each() -> None:
-    with batching(FakeEngine(CONFIG)) as (batcher, _):
-        lane, states = batcher.lanes["attention"], np.zeros((30, 8), np.float32)
-        await ask(batcher, "attention", 8)
-        before = lane.text_pace.predict(64)
-        await batcher.submit("attention", [MapsTask(states, states, 0, (0,))], resumed=True)
-        assert lane.text_pace.predict(64) == before
-        assert len(lane.map_pace._points) == 1
-
-
 def lane_beside(own: int, other: int, threads: int = 1) -> Lane:
     """Return a lane in which tokens of maps wait, beside the other lane; 0.1 s a token."""
     engine, limits = FakeEngine(CONFIG, concurrency=threads), BatchLimits(64, 10**6)
@@ -276,12 +251,21 @@ def test_the_wait_is_that_of_the_lanes_work_at_its_share(
     assert lane.wait(0, idle=False) == pytest.approx(seconds + 3 / threads)
 
 
-async def test_a_running_batch_is_forecast_by_batches_of_every_kind() -> None:
-    """Measured texts of any size would otherwise stand for decompositions and maps."""
-    lane = lane_beside(0, 0)
+@pytest.mark.parametrize("kind", ["text", "maps", "decomposition"])
+async def test_each_kind_of_batches_has_its_pace_and_all_forecast_the_running_one(
+    kind: str,
+) -> None:
+    lane, states = lane_beside(0, 0), np.zeros((30, 8), np.float32)
     assert lane.batch_seconds == pytest.approx(0.9 * 0.2 + 0.1 * 102.4)
-    task = DecomposeTask(DecompositionStep(np.zeros((1, 1, 8), np.float32), 0), 256)
-    lane.push(work := Work([task], ANYBODY))
-    before = lane.batch_seconds
+    tasks: dict[str, Task] = {
+        "text": text(30),
+        "maps": MapsTask(states, states, 0, (0,)),
+        "decomposition": DecomposeTask(DecompositionStep(np.zeros((1, 1, 8), np.float32), 0), 30),
+    }
+    lane.push(work := Work([tasks[kind]], ANYBODY), maps=kind == "maps")
+    before = lane.text_pace.predict(30), lane.map_pace.predict(30), lane.batch_seconds
     lane.account(work.slots, 0.0)
-    assert lane.batch_seconds == pytest.approx(0.9 * before)
+    after = lane.text_pace.predict(30), lane.map_pace.predict(30), lane.batch_seconds
+    changed = [one != other for one, other in zip(before, after, strict=True)]
+    assert changed == [kind == "text", kind == "maps", True]
+    assert after[2] == pytest.approx(0.9 * before[2])

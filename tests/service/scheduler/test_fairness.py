@@ -120,9 +120,10 @@ def test_what_leaves_costs_nobody_anything() -> None:
     leaves = queue.add("L", *[10] * 50, client="A")
     queue.add("a", 10, client="A")
     queue.add("b", 10, client="B")
-    for slot in leaves.slots:
+    gone = queue.add("C", 5, 5, client="C")
+    for slot in (*leaves.slots, *gone.slots):
         queue.remove(slot)
-    assert (queue.queued_texts, queue.queued_tokens) == (2, 20)
+    assert (queue.queued_texts, queue.queued_tokens, len(queue._clients)) == (2, 20, 2)
     assert sorted(queue.order(2)) == ["a", "b"]
 
 
@@ -176,7 +177,7 @@ def test_everything_goes_once_and_the_texts_of_a_request_in_order(
     assert len(taken) == len(set(taken)) == sum(len(work.slots) for work in works)
     for work in works:
         assert [slot for slot in taken if slot.work is work] == work.slots
-    assert queue.queued_tokens == 0
+    assert (queue.queued_tokens, queue._clients, queue._turns) == (0, {}, [])
 
 
 def test_the_window_takes_clients_and_their_requests_in_turn() -> None:

@@ -1,42 +1,19 @@
-"""Requests that wait for the tokenizer, their token ids, and the counts of inputs."""
+"""Requests that wait for the tokenizer."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
-from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.sentence import SentenceConfig
-from model.config.encoder import EncoderConfig
-from model.tokenization.tokenizer import load_tokenizer
-from service.errors import (
-    DeadlinePassed,
-    EngineUnavailable,
-    InputTooLong,
-    Overloaded,
-    Unprocessable,
-)
+from service.errors import DeadlinePassed, EngineUnavailable, Overloaded
 from service.inference.tokenization import backlog
-from service.inference.tokenization.backlog import (
-    LARGE_CHARACTERS,
-    SLICE_CHARACTERS,
-    Backlog,
-)
-from service.inference.tokenization.inputs import Picture, TokenIds, characters
-from service.inference.tokenization.request_tokenizer import RequestTokenizer
-from service.inference.tokenization.text import Text
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.backlog import LARGE_CHARACTERS, SLICE_CHARACTERS, Backlog
 from service.scheduler.call import Call
-from tests.model.texts import TEXTS
-from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 from tests.service.harness import until
-from tests.service.inference.tokenization.test_truncation import byte_pairs
 
 pytestmark = pytest.mark.anyio
 
@@ -223,139 +200,3 @@ async def test_memory_goes_back_after_large_slices_alone(
     for size, count in ((SLICE_CHARACTERS, 0), (LARGE_CHARACTERS + 1, 1)):
         await one.run(Call(), ["a"], [size], lambda inputs, _: [*inputs])
         assert len(released) == count
-
-
-@pytest.fixture(scope="module")
-def tokenizer(artifact: Artifact) -> TextTokenizer:
-    return TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, Limits(16, 400))
-
-
-def test_characters_of_each_form() -> None:
-    inputs = ["four", ("one", "two"), TokenIds((1, 2)), Picture(b"a file")]
-    assert characters(inputs) == 4 + 6 + 2 + 6
-
-
-async def test_a_model_of_texts_names_the_picture_that_it_refuses(
-    tokenizer: TextTokenizer,
-) -> None:
-    one, options = RequestTokenizer(tokenizer), Options(naming="d[{}]")
-    with pytest.raises(Unprocessable, match=r"d\[1\] is a picture, and only texts are read here"):
-        await one.tokenize(["a text", Picture(b"a file")], options, Call())
-    one.close()
-
-
-def test_ids_are_decoded_and_encoded_again(
-    tokenizer: TextTokenizer, small_checkpoint: Path
-) -> None:
-    """No special tokens are put around them: they have their own, or none."""
-    reference = AutoTokenizer.from_pretrained(small_checkpoint)
-    for special in (True, False):
-        ids = reference("What is Deep Learning?", add_special_tokens=special)["input_ids"]
-        read, text = tokenizer.tokenize([TokenIds(tuple(ids)), "a text"], Options())
-        assert read.input_ids.tolist() == ids
-        assert text.input_ids.tolist() == reference("a text")["input_ids"]
-        (cut,) = tokenizer.tokenize([TokenIds(tuple(ids * 9))], Options(truncate=True))
-        assert cut.input_ids.tolist() == (ids * 9)[:16]
-        assert cut.truncated
-
-
-def test_ids_that_are_no_tokens_or_too_many_are_refused(tokenizer: TextTokenizer) -> None:
-    for wrong in (-1, 30522):
-        message = rf"inputs\[1\] has the token id {wrong}: ids are 0"
-        with pytest.raises(Unprocessable, match=message):
-            tokenizer.tokenize(["fits", TokenIds((101, wrong))], Options())
-    with pytest.raises(InputTooLong, match=r"has 20 tokens; at most 16 fit"):
-        tokenizer.tokenize([TokenIds((1037,) * 20)], Options())
-    for many in ((1037,) * 401, (7592,) * 99):  # too many ids; too many characters of "hello"
-        with pytest.raises(InputTooLong, match="characters; at most 400"):
-            tokenizer.tokenize([TokenIds(many)], Options(truncate=True))
-
-
-BYTE_LEVEL = {"RobertaTokenizer", "Qwen2Tokenizer", "GemmaTokenizer", "TokenizersBackend"}
-BYTE_LEVEL |= {"LlamaTokenizer"}
-"""Classes that have a token for every byte, and so no unknown ones."""
-TEXT = "What is Deep Learning?"
-
-
-@pytest.fixture(scope="module")
-def reference(small_checkpoint: Path) -> Any:
-    return AutoTokenizer.from_pretrained(small_checkpoint)
-
-
-def as_given(path: Path, ids: Sequence[int], most: int | None = None, side: Any = "right") -> Text:
-    limits = Limits(most or 10**6, 10**6)
-    own = TextTokenizer(path, SentenceConfig(max_length=512), limits)
-    options = Options(most is not None, side, naming="input[3]", ids_as_given=True)
-    (found,) = own.tokenize([TokenIds(tuple(ids))], options)
-    return found
-
-
-@pytest.fixture(scope="module")
-def path(artifact: Artifact) -> Path:
-    return artifact.path(TOKENIZER)
-
-
-@pytest.mark.parametrize("special", [True, False])
-def test_ids_with_and_without_special_tokens_are_the_same_text(
-    reference: Any, path: Path, special: bool
-) -> None:
-    given = reference(TEXT, add_special_tokens=special)["input_ids"]
-    whole = reference(TEXT, return_special_tokens_mask=True)
-    found = as_given(path, given)
-    assert found.input_ids.tolist() == whole["input_ids"]
-    assert found.segment_ids.tolist() == whole["token_type_ids"]
-    assert list(found.special_tokens_mask) == whole["special_tokens_mask"]
-    assert found.tokens == reference.convert_ids_to_tokens(whole["input_ids"])
-    assert not found.truncated
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) -> None:
-    """Of unknown tokens too, whose text is another when it is tokenised again."""
-    folder = write_tokenizer_folder(tmp_path, name)
-    config = EncoderConfig.model_construct(vocab_size=VOCAB_SIZE)
-    load_tokenizer(folder, config, lowercase=False).save(str(path := tmp_path / "ours.json"))
-    reference = AutoTokenizer.from_pretrained(folder)
-    around, unknown = set(reference("")["input_ids"]), 0
-    for text in TEXTS:
-        expected = reference(text)["input_ids"]
-        assert as_given(path, expected).input_ids.tolist() == expected
-        bare = reference(text, add_special_tokens=False)["input_ids"]
-        if around.isdisjoint(bare):
-            assert as_given(path, bare).input_ids.tolist() == expected
-        else:  # the text spells a special token out
-            with pytest.raises(Unprocessable, match="some special tokens of the model and not all"):
-                as_given(path, bare)
-        unknown += reference.unk_token_id in expected
-    assert unknown > 5 or name in BYTE_LEVEL
-
-
-@pytest.mark.parametrize("direction", ["right", "left"])
-@pytest.mark.parametrize("most", [2, 3, 6, 7, 100])
-def test_truncation_is_that_of_the_tokenizer(
-    reference: Any, path: Path, direction: Any, most: int
-) -> None:
-    given = reference(TEXT)["input_ids"]
-    reference.truncation_side = direction
-    expected = reference(TEXT, truncation=True, max_length=most)["input_ids"]
-    found = as_given(path, given, most, direction)
-    assert (found.input_ids.tolist(), found.truncated) == (expected, len(expected) < len(given))
-
-
-@pytest.mark.parametrize("given", [[101, 7592], [7592, 102], [7592, 101, 7592], [102, 7592, 101]])
-def test_some_of_the_special_tokens_are_refused(path: Path, given: list[int]) -> None:
-    with pytest.raises(Unprocessable, match=r"input\[3\]: .* begin them with \[101\] .*\[102\]"):
-        as_given(path, given)
-
-
-def test_a_pair_keeps_the_special_token_between_its_texts(reference: Any, path: Path) -> None:
-    given = reference("a", "b")["input_ids"]
-    assert as_given(path, given).input_ids.tolist() == given
-
-
-def test_a_tokenizer_without_special_tokens_adds_none(tmp_path: Path) -> None:
-    tokenizer = byte_pairs()
-    tokenizer.post_processor = None
-    tokenizer.save(str(path := tmp_path / TOKENIZER))
-    ids = tokenizer.encode("the water").ids
-    assert as_given(path, ids).input_ids.tolist() == ids

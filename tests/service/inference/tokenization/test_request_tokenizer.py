@@ -17,6 +17,7 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded, RequestTooLarge, Unprocessable
 from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
+from service.inference.tokenization.inputs import Picture, TokenIds, characters
 from service.inference.tokenization.request_tokenizer import (
     CHARACTER_SECONDS,
     INLINE_CHARACTERS,
@@ -113,6 +114,17 @@ async def test_a_list_is_tokenised_a_slice_at_a_time_in_order() -> None:
         steps.gate.release()
     assert [len(text.input_ids) for text in await running] == list(range(1, 9))
     assert steps.slices == [[LONG], [LONG], [LONG] + ["a"] * 5]
+
+
+def test_characters_of_each_form() -> None:
+    inputs = ["four", ("one", "two"), TokenIds((1, 2)), Picture(b"a file")]
+    assert characters(inputs) == 4 + 6 + 2 + 6
+
+
+async def test_a_model_of_texts_names_the_picture_that_it_refuses() -> None:
+    one, options = tokenizing(Steps()), Options(naming="d[{}]")
+    with pytest.raises(Unprocessable, match=r"d\[1\] is a picture, and only texts are read here"):
+        await one.tokenize(["a text", Picture(b"a file")], options, Call())
 
 
 async def test_a_request_is_bounded_in_inputs_and_characters() -> None:

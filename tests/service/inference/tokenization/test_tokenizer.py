@@ -1,10 +1,9 @@
-"""Ids, segments, offsets, pieces and limits, against transformers on the same checkpoint."""
+"""Tokens, offsets, limits and given ids, against transformers on the same checkpoint."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,12 +14,17 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
+from model.config.encoder import EncoderConfig
+from model.tokenization.tokenizer import load_tokenizer
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.inputs import Input, TokenIds
 from service.inference.tokenization.text import Text, TextTokens
 from service.inference.tokenization.tokenizer import FileTokenizer, Limits, Options, TextTokenizer
 from tests.model.checkpoints import VOCABULARY, write_tokenizer
+from tests.model.texts import TEXTS as CORPUS
+from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tower_checkpoints import write_clip_tokenizer
+from tests.service.inference.tokenization.test_truncation import byte_pairs
 
 TEXTS: list[Input] = [
     "The animal didn't cross the street because it was too tired",
@@ -96,20 +100,18 @@ def test_tokens_are_transformers(
 @pytest.mark.parametrize("max_tokens", [16, 512])
 def test_the_limit_is_exact(artifact: Artifact, max_tokens: int, pair: bool) -> None:
     def words(tokens: int) -> Input:
-        """Return a text of `count` tokens, [CLS] and [SEP] included."""
+        """Return a text of some tokens, special ones included."""
         return ("it", "it " * (tokens - 4)) if pair else "it " * (tokens - 2)
 
-    strict, cutting = Options(), Options(truncate=True)
     one = tokenizer(artifact, max_tokens)
-    for tokens in (max_tokens - 1, max_tokens):
-        for options in (strict, cutting):
-            (text,) = one.tokenize([words(tokens)], options)
-            assert (len(text.input_ids), text.truncated) == (tokens, False)
+    for options in (Options(), Options(truncate=True)):
+        (text,) = one.tokenize([words(max_tokens)], options)
+        assert (len(text.input_ids), text.truncated) == (max_tokens, False)
     message = rf"^inputs\[1\] has {max_tokens + 1} tokens; at most {max_tokens} fit"
     with pytest.raises(InputTooLong, match=message) as refused:
-        one.tokenize(["it", words(max_tokens + 1), words(max_tokens + 2)], strict)
+        one.tokenize(["it", words(max_tokens + 1), words(max_tokens + 2)], Options())
     assert refused.value.status == 422
-    _, text = one.tokenize(["it", words(max_tokens + 1)], cutting)
+    _, text = one.tokenize(["it", words(max_tokens + 1)], Options(truncate=True))
     assert (len(text.input_ids), text.truncated) == (max_tokens, True)
 
 
@@ -180,28 +182,17 @@ def test_threads_with_mixed_truncation_do_not_disturb_each_other(
 ) -> None:
     one = tokenizer(artifact, max_tokens=12)
     texts = ["supercalifragilistic " * 3, "1234567890 " * 40, "one word after another " * 9]
-    wanted = {
-        (text, side): expected(reference, text, 12, side)["input_ids"]
-        for text in texts
-        for side in ("right", "left")
-    }
 
-    def work(number: int) -> int:
-        chance, checked = random.Random(number), 0
-        for _ in range(60):
-            text = chance.choice(texts)
-            side = chance.choice(["right", "left", None])
-            if side is None:
-                with pytest.raises(InputTooLong):
-                    one.tokenize([text], Options())
-            else:
-                (found,) = one.tokenize([text], Options(truncate=True, direction=side))
-                assert found.input_ids.tolist() == wanted[text, side]
-                checked += 1
-        return checked
+    def ids(job: tuple[str, Any]) -> list[int]:
+        (found,) = one.tokenize([job[0]], Options(truncate=True, direction=job[1]))
+        ids: list[int] = found.input_ids.tolist()
+        return ids
 
+    jobs = [(text, side) for text in texts for side in ("right", "left")] * 200
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert sum(pool.map(work, range(32))) > 1000
+        found = [*pool.map(ids, jobs)]
+    wanted = {(text, side): expected(reference, text, 12, side) for text, side in jobs[:6]}
+    assert found == [wanted[job]["input_ids"] for job in jobs]
 
 
 WORDS = {one: n for n, one in enumerate("a\x7f\x80\u07ff\u0800\uffff\U00010000😀?")}
@@ -325,3 +316,111 @@ def test_an_end_token_that_is_the_unknown_one_too_gives_no_warning(tmp_path: Pat
     (text,) = own.tokenize(["a cat"], Options())
     assert text.input_ids[-1] in own._source.unknown_ids
     assert not text.unknown.any()
+
+
+def test_ids_are_decoded_and_encoded_again(artifact: Artifact, reference: Any) -> None:
+    """No special tokens are put around them: they have their own, or none."""
+    own = tokenizer(artifact, 16, 400)
+    for special in (True, False):
+        ids = reference(DEEP, add_special_tokens=special)["input_ids"]
+        read, text = own.tokenize([TokenIds(tuple(ids)), "a text"], Options())
+        assert read.input_ids.tolist() == ids
+        assert text.input_ids.tolist() == reference("a text")["input_ids"]
+        (cut,) = own.tokenize([TokenIds(tuple(ids * 9))], Options(truncate=True))
+        assert cut.input_ids.tolist() == (ids * 9)[:16]
+        assert cut.truncated
+
+
+def test_ids_that_are_no_tokens_or_too_many_are_refused(artifact: Artifact) -> None:
+    own = tokenizer(artifact, 16, 400)
+    for wrong in (-1, 30522):
+        message = rf"inputs\[1\] has the token id {wrong}: ids are 0"
+        with pytest.raises(Unprocessable, match=message):
+            own.tokenize(["fits", TokenIds((101, wrong))], Options())
+    with pytest.raises(InputTooLong, match=r"has 20 tokens; at most 16 fit"):
+        own.tokenize([TokenIds((1037,) * 20)], Options())
+    for many in ((1037,) * 401, (7592,) * 99):  # too many ids; too many characters of "hello"
+        with pytest.raises(InputTooLong, match="characters; at most 400"):
+            own.tokenize([TokenIds(many)], Options(truncate=True))
+
+
+BYTE_LEVEL = {"RobertaTokenizer", "Qwen2Tokenizer", "GemmaTokenizer", "TokenizersBackend"}
+BYTE_LEVEL |= {"LlamaTokenizer"}
+"""Classes that have a token for every byte, and so no unknown ones."""
+DEEP = "What is Deep Learning?"
+
+
+def as_given(path: Path, ids: Sequence[int], most: int | None = None, side: Any = "right") -> Text:
+    limits = Limits(most or 10**6, 10**6)
+    own = TextTokenizer(path, SentenceConfig(max_length=512), limits)
+    options = Options(most is not None, side, naming="input[3]", ids_as_given=True)
+    (found,) = own.tokenize([TokenIds(tuple(ids))], options)
+    return found
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_ids_with_and_without_special_tokens_are_the_same_text(
+    artifact: Artifact, reference: Any, special: bool
+) -> None:
+    given = reference(DEEP, add_special_tokens=special)["input_ids"]
+    whole = reference(DEEP, return_special_tokens_mask=True)
+    found = as_given(artifact.path(TOKENIZER), given)
+    assert found.input_ids.tolist() == whole["input_ids"]
+    assert found.segment_ids.tolist() == whole["token_type_ids"]
+    assert list(found.special_tokens_mask) == whole["special_tokens_mask"]
+    assert found.tokens == reference.convert_ids_to_tokens(whole["input_ids"])
+    assert not found.truncated
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) -> None:
+    """Of unknown tokens too, whose text is another when it is tokenised again."""
+    folder = write_tokenizer_folder(tmp_path, name)
+    config = EncoderConfig.model_construct(vocab_size=VOCAB_SIZE)
+    load_tokenizer(folder, config, lowercase=False).save(str(path := tmp_path / "ours.json"))
+    reference = AutoTokenizer.from_pretrained(folder)
+    around, unknown = set(reference("")["input_ids"]), 0
+    for text in CORPUS:
+        expected = reference(text)["input_ids"]
+        assert as_given(path, expected).input_ids.tolist() == expected
+        bare = reference(text, add_special_tokens=False)["input_ids"]
+        if around.isdisjoint(bare):
+            assert as_given(path, bare).input_ids.tolist() == expected
+        else:  # the text spells a special token out
+            with pytest.raises(Unprocessable, match="some special tokens of the model and not all"):
+                as_given(path, bare)
+        unknown += reference.unk_token_id in expected
+    assert unknown > 5 or name in BYTE_LEVEL
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+@pytest.mark.parametrize("most", [2, 3, 6, 7, 100])
+def test_truncation_is_that_of_the_tokenizer(
+    artifact: Artifact, reference: Any, direction: Any, most: int
+) -> None:
+    given = reference(DEEP)["input_ids"]
+    reference.truncation_side = direction
+    expected = reference(DEEP, truncation=True, max_length=most)["input_ids"]
+    found = as_given(artifact.path(TOKENIZER), given, most, direction)
+    assert (found.input_ids.tolist(), found.truncated) == (expected, len(expected) < len(given))
+
+
+@pytest.mark.parametrize("given", [[101, 7592], [7592, 102], [7592, 101, 7592], [102, 7592, 101]])
+def test_some_of_the_special_tokens_are_refused(artifact: Artifact, given: list[int]) -> None:
+    with pytest.raises(Unprocessable, match=r"input\[3\]: .* begin them with \[101\] .*\[102\]"):
+        as_given(artifact.path(TOKENIZER), given)
+
+
+def test_a_pair_keeps_the_special_token_between_its_texts(
+    artifact: Artifact, reference: Any
+) -> None:
+    given = reference("a", "b")["input_ids"]
+    assert as_given(artifact.path(TOKENIZER), given).input_ids.tolist() == given
+
+
+def test_a_tokenizer_without_special_tokens_adds_none(tmp_path: Path) -> None:
+    tokenizer = byte_pairs()
+    tokenizer.post_processor = None
+    tokenizer.save(str(path := tmp_path / TOKENIZER))
+    ids = tokenizer.encode("the water").ids
+    assert as_given(path, ids).input_ids.tolist() == ids
