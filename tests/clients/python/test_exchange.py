@@ -100,11 +100,6 @@ def test_a_policy_sets_statuses_waits_and_silence():
     assert len(steps_of([FULL], **rules)) == 2, "429 is not among the statuses"
 
 
-@pytest.mark.parametrize("lost", [Lost("x", begun=True), Lost("x", late=True)])
-def test_a_reply_that_had_begun_is_not_asked_for_again(lost):
-    assert len(steps_of([lost])) == 2
-
-
 def test_limits_are_asked_once_and_only_for_lists():
     requests = []
 

@@ -118,11 +118,6 @@ def test_bertviz_draws_them(view: str):
     places = [0, 1, 2] if view == "head_view" else [2, 1, 0]  # heads 5, 1, 0 of 0, 1, 5, 7
     shown = np.array(kinds["Cross"]["attn"])[1]  # layer 2 of 1, 2, 3
     np.testing.assert_allclose(shown[places], CROSS[0], atol=1e-6)
-
-
-@pytest.mark.parametrize("view", ["head_view", "model_view"])
-def test_bertviz_draws_cross_attention_alone(view: str):
-    pytest.importorskip("bertviz")
     alone = decoder_reply(cross_attention=CROSS)
     assert alone.to_bertviz(view)["include_layers"] == [2]
     with pytest.warns(ResourceWarning, match=f"{view}.js"):

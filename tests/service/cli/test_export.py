@@ -29,18 +29,6 @@ from tests.service.cli.conftest import Exporter
 from tests.service.cli.said import one_line
 
 
-@pytest.mark.parametrize("precision", ["fp8", "INT8", ""])
-def test_an_unknown_precision_is_a_wrong_use(
-    precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", "--precision", precision, "--out", str(tmp_path / "new")]) == 2
-    line = one_line(capsys, "export")
-    reported = precision or "''"
-    assert f"--precision {reported} must be fp32, fp16, bf16 or int8" in line
-    assert line.endswith(": did you mean int8?") == (precision == "INT8")
-    assert not (tmp_path / "new").exists()
-
-
 def test_an_export_that_fails_its_verification_is_not_served(
     artifact: Artifact,
     small_checkpoint: Path,

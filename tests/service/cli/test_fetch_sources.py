@@ -71,8 +71,3 @@ def test_a_refusal_loads_nothing_heavy(command: list[str], tmp_path: Path) -> No
     line = f"headscope {command[0]}: {tmp_path} is an audio model, not a text encoder: its"
     assert done.stderr.startswith(line)
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_fetch_says_where(small_checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fetch", str(small_checkpoint)]) == 0
-    assert capsys.readouterr().out == f"{small_checkpoint}\n"

@@ -87,25 +87,6 @@ def test_an_interrupt_that_is_ignored_stays_so() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.mark.parametrize(
-    ("variables", "answer"),
-    [
-        ({}, None),
-        ({"NO_COLOR": "1"}, False),
-        ({"NO_COLOR": ""}, None),
-        ({"TERM": "dumb"}, False),
-    ],
-)
-def test_colours(
-    variables: dict[str, str], answer: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("NO_COLOR", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert terminal.colours() is answer
-
-
 def test_a_failure_is_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)

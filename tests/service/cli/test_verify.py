@@ -88,14 +88,6 @@ def test_a_device_that_is_not_there_is_one_line(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("command", [["verify", "--artifact", "x"], ["export"]])
-def test_only_known_devices_are_taken(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, "--device", "tpu"]) == 2
-    assert "--device tpu must be cpu or cuda\n" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_an_export_in_half_precision(
     exported: Callable[..., Artifact],

@@ -280,26 +280,9 @@ def test_a_workload_takes_long_enough_and_is_spread_over_all() -> None:
     assert chosen[0] == "0"
     places = [int(text) for text in chosen]
     assert {later - earlier for earlier, later in itertools.pairwise(places)} <= {15, 16}
-
-
-@pytest.mark.parametrize("count", [1, 8, 20])
-def test_little_work_is_all_taken(count: int) -> None:
-    clock = Clock()
-    items = list(range(count))
-    assert workload(items, clock.way("a", lambda _: 0.001), clock) == items
-
-
-def test_slow_work_is_a_few_items() -> None:
-    clock = Clock()
-    assert len(workload(list(map(str, range(1000))), clock.way("a", lambda _: 10), clock)) == 8
-
-
-def test_rates_and_ratios() -> None:
-    clock = Clock()
-    ways = [clock.way("a", lambda _: 0.1), clock.way("b", lambda _: 0.04)]
-    first, second = in_turn(list(map(str, range(8))), ways, clock)
-    assert first == (pytest.approx(10), 1)
-    assert second == (pytest.approx(25), pytest.approx(2.5))
+    assert len(workload(items, clock.way("slow", lambda _: 10), clock)) == 8
+    for few in (items[:1], items[:8], items[:20]):
+        assert workload(few, clock.way("fast", lambda _: 0.001), clock) == few
 
 
 def test_first_calls_which_compile_are_not_counted() -> None:
@@ -333,4 +316,7 @@ def test_a_machine_that_is_slow_for_a_while_changes_no_ratio() -> None:
         clock.way("a", lambda call: 0.2 * slow(call)),
         clock.way("b", lambda call: 0.1 * slow(call) * (7 if call == 5 else 1)),
     ]
-    assert in_turn(["0"], ways, clock)[1][1] == pytest.approx(2)
+    first, second = in_turn(["0"], ways, clock)
+    assert (first[1], second[1]) == (1, pytest.approx(2))
+    assert first[0] == pytest.approx(1 / 2)
+    assert second[0] == pytest.approx(1)

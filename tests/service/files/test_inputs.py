@@ -260,8 +260,13 @@ def test_inputs_that_do_not_fit(
         find_sources(FileOptions(inputs, tmp_path / "out.parquet", **options), tmp_path / "spool")
 
 
-def test_models_of_texts_and_of_pictures(
-    encode: Encode, encode_pictures: Encode, artifact: Artifact, photos: Path, tmp_path: Path
+def test_a_model_of_texts_refuses_pictures(encode: Encode, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the inputs are pictures, and small reads texts"):
+        encode(photos, tmp_path / "out.npy")
+
+
+def test_a_model_of_pictures_refuses_texts(
+    encode_pictures: Encode, photos: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="reads pictures: name files or folders of pictures"):
         encode_pictures(photos / "notes.txt", tmp_path / "out.npy")
@@ -269,11 +274,6 @@ def test_models_of_texts_and_of_pictures(
         encode_pictures(photos, tmp_path / "out.npy", truncate=True)
     with pytest.raises(UsageError, match="--outputs sparse is for texts"):
         encode_pictures(photos, tmp_path / "out.npz", kind="sparse")
-
-
-def test_a_model_of_texts_refuses_pictures(encode: Encode, photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the inputs are pictures, and small reads texts"):
-        encode(photos, tmp_path / "out.npy")
 
 
 def test_files_that_cannot_be_read(photos: Path) -> None:

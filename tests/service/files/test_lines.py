@@ -11,15 +11,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv as arrow_csv
 
-from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.manifest import Artifact
 from service.files import rows as module
-from service.files.local import PictureFileReader, TextReader
-from service.files.options import FIELDS, Encoding, Refused, UsageError, joined, reserved_names
+from service.files.local import PictureFileReader
+from service.files.options import Encoding, Refused, UsageError
 from service.files.rows import CsvRecords, InputFailure, JsonLines, TextLines
-from service.inference.attention.statistics import STATISTICS
 from service.inference.pictures import PictureReader
-from service.inference.tokenization.tokenizer import TextTokenizer
-from service.models.start import input_limits
 from service.settings import Settings
 from tests.service.files.conftest import TEXTS, Encode
 from tests.service.pictures import pictures_of
@@ -157,65 +154,6 @@ def test_the_inputs_columns_are_kept(encode: Encode, rows: Path, tmp_path: Path)
     ]
     vectors = np.array([one["embedding"] for one in found], np.float32)
     np.testing.assert_array_equal(vectors, np.load(tmp_path / "out.npy"))
-
-
-def test_tokens(encode: Encode, tmp_path: Path) -> None:
-    source = tmp_path / "a.txt"
-    source.write_text("a cat\na longer text\n", encoding="utf-8")
-    encode(source, tmp_path / "out.jsonl", kind="tokens")
-    encode(source, tmp_path / "out.npz", kind="tokens")
-    arrays = np.load(tmp_path / "out.npz")
-    for line, start, end in zip(
-        lines_of(tmp_path / "out.jsonl"),
-        arrays["cu_seqlens"],
-        arrays["cu_seqlens"][1:],
-        strict=False,
-    ):
-        found = json.loads(line)
-        assert found["token_ids"] == arrays["token_ids"][start:end].tolist()
-        expected = arrays["embeddings"][start:end]
-        np.testing.assert_array_equal(np.array(found["embeddings"], np.float32), expected)
-
-
-def test_arrays_of_texts() -> None:
-    texts = [(np.arange(n), np.full((n, 2), n)) for n in (3, 1)]
-    found = joined("tokens", [2, 5], texts)
-    assert {name: (a.dtype.name, a.tolist()) for name, a in found.items()} == {
-        "rows": ("int64", [2, 5]),
-        "token_ids": ("int32", [0, 1, 2, 0]),
-        "embeddings": ("float32", [[3, 3], [3, 3], [3, 3], [1, 1]]),
-        "lengths": ("int64", [3, 1]),
-    }
-    pooled = joined("pooled", [0, 1], [(np.ones(4),), (np.zeros(4),)])
-    assert pooled["embedding"].tolist() == [[1] * 4, [0] * 4]
-    assert pooled.keys() == {"rows", "embedding"}
-
-
-def test_each_chunk_has_a_row() -> None:
-    texts = [(np.arange(n), np.arange(n) + 1, np.full((n, 2), n)) for n in (2, 0, 1)]
-    found = joined("chunks", [4, 5, 7], texts)
-    assert {name: array.tolist() for name, array in found.items()} == {
-        "rows": [4, 4, 7],
-        "start": [0, 1, 0],
-        "end": [1, 2, 1],
-        "embedding": [[2, 2], [2, 2], [1, 1]],
-    }
-    assert reserved_names("chunks") == {"row", "start", "end", "embedding"}
-
-
-def test_columns_that_are_added() -> None:
-    assert reserved_names("pooled") == {"embedding"}
-    assert reserved_names("stats") == {*STATISTICS}
-    assert [field.name for field in FIELDS["sparse"]] == ["indices", "values"]
-
-
-def test_one_rejected_text_leaves_the_others(artifact: Artifact) -> None:
-    sentence = artifact.manifest.sentence
-    limits = input_limits(Settings(), artifact)
-    reader = TextReader(TextTokenizer(artifact.path(TOKENIZER), sentence, limits), Encoding())
-    read = reader.read(["a cat", *["a dog"] * 70, "word " * 600])
-    assert [isinstance(outcome, Refused) for outcome in read] == [False] * 71 + [True]
-    assert not reader.lacks_prompt
 
 
 def test_pictures_are_decoded_side_by_side_and_in_order(

@@ -166,17 +166,25 @@ def test_columns_and_embedding(
     assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups > 1
 
 
-@pytest.mark.parametrize(("kind", "column"), [("tokens", "embeddings"), ("stats", "entropy")])
-def test_arrays_of_arrays(encode: Encode, tmp_path: Path, kind: str, column: str) -> None:
-    """Arrays equal those in the archive of the same run."""
+@pytest.mark.parametrize("kind", ["tokens", "stats", "chunks"])
+def test_arrays_of_arrays(encode: Encode, tmp_path: Path, kind: str) -> None:
+    """Arrays equal those in the archive of the same run, also as JSON."""
     source = tmp_path / "a.txt"
-    source.write_text("a cat\na longer text\n", encoding="utf-8")
-    encode(source, tmp_path / "out.parquet", kind=kind)
-    encode(source, tmp_path / "out.npz", kind=kind)
-    found = pq.read_table(tmp_path / "out.parquet")[column].to_pylist()
-    rows = [one for text in found for one in text] if kind == "tokens" else found
-    expected = np.load(tmp_path / "out.npz")[column]
-    np.testing.assert_array_equal(np.array(rows, np.float32), expected)
+    source.write_text("a cat\na longer text. and more\n\n", encoding="utf-8")
+    for suffix in ("parquet", "jsonl", "npz"):
+        encode(source, tmp_path / f"out.{suffix}", kind=kind)
+    table = pq.read_table(tmp_path / "out.parquet")
+    lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    objects = [json.loads(line) for line in lines]
+    arrays = dict(np.load(tmp_path / "out.npz"))
+    rows, bounds = arrays.pop("rows").tolist(), arrays.pop("cu_seqlens", None)
+    assert {*table.column_names} - {"text", "row"} == arrays.keys()
+    assert table["text"].to_pylist() == [["a cat", "a longer text. and more", ""][n] for n in rows]
+    for name, array in arrays.items():
+        expected = array if bounds is None else np.split(array, bounds[1:-1])
+        for found in (table[name].to_pylist(), [one[name] for one in objects]):
+            for own, wanted in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(np.array(own, array.dtype), wanted)
 
 
 def test_csv_and_lines_together(encode: Encode, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from headscope import Client
-from headscope.sending import Answer, refusal
+from headscope.sending import Answer
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
@@ -385,30 +385,11 @@ def test_a_busy_service_is_asked_again(stub: Stub) -> None:
     assert keys == [("/info", "Bearer secret"), *[("/encode", "Bearer secret")] * 5]
 
 
-def test_the_waits_of_a_run() -> None:
-    """They begin after `retry-after`, of at most five minutes, and grow to half a minute."""
-    answers = [Answer(429, {"retry-after": seconds}, b"") for seconds in ("7", "0", "900")]
-    seven, zero, long = (refusal(answer, "http://service.example") for answer in answers)
-    assert [PATIENT.wait(seven, 0, jitter) for jitter in (0, 1)] == [7.25, 7.5]
-    assert [PATIENT.wait(zero, attempt, 1) for attempt in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert PATIENT.wait(long, 0, 1) == 300.5
-
-
 def test_a_service_that_never_answers(stub: Stub) -> None:
     stub.replies = [BUSY]
     with pytest.raises(ServiceFailure, match=r"429: the queue is full \(8 tries\); the same comm"):
         remote(stub.url)
     assert len(stub.asked) == 8
-
-
-def test_nobody_listens() -> None:
-    """The first attempt is reported at once, and only once: the waits of a run take a minute."""
-    said: list[str] = []
-    with pytest.raises(ServiceFailure, match=r"no reply from .*:1/info: .*8 t"):
-        remote("http://127.0.0.1:1", said.append)
-    (line,) = said
-    assert line.startswith("no reply from http://127.0.0.1:1/info: ")
-    assert line.endswith("; retrying 7 times, for about 0 s")
 
 
 @pytest.mark.parametrize(("url", "key"), [("http://", None), ("http://a", "no key")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import io
 import os
 import signal
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -101,55 +99,24 @@ def test_a_killed_process_leaves_what_it_did(
     assert len(np.unique(vectors, axis=0)) == 300
 
 
-def stop(encode: Encode, rows: Path, out: Path, artifact: Artifact) -> None:
-    with pytest.raises(EngineFailed):
-        encode(rows, out, FewBatches(artifact, 120))
-
-
-@pytest.mark.parametrize(
-    ("change", "named"), [({"layer": 1}, "layer"), ({"truncate": True}, "truncate")]
-)
-def test_other_arguments_are_refused(
-    encode: Encode, rows: Path, artifact: Artifact, tmp_path: Path, change: Any, named: str
-) -> None:
-    out = tmp_path / "out.npy"
-    stop(encode, rows, out, artifact)
-    before = left(tmp_path / "out.npy.part")
-    with pytest.raises(UsageError, match=f"with other {named} .*--restart"):
-        encode(rows, out, **change)
-    assert left(tmp_path / "out.npy.part") == before
-    assert encode(rows, out, restart=True, **change) == 0
-
-
-def test_a_changed_input_is_refused(
+def test_another_run_is_refused(
     encode: Encode, rows: Path, artifact: Artifact, tmp_path: Path
 ) -> None:
+    """Other options, another input, and an input as the output."""
     out = tmp_path / "out.npy"
-    stop(encode, rows, out, artifact)
+    with pytest.raises(EngineFailed):
+        encode(rows, out, FewBatches(artifact, 120))
+    before = left(tmp_path / "out.npy.part")
+    for change in ("layer", "truncate"):
+        with pytest.raises(UsageError, match=f"with other {change} .*--restart"):
+            encode(rows, out, **{change: 1})
+    assert left(tmp_path / "out.npy.part") == before
     rows.write_text(rows.read_text(encoding="utf-8").replace("people", "person"), encoding="utf-8")
     with pytest.raises(UsageError, match="with other input"):
         encode(rows, out)
-
-
-def test_an_output_is_not_replaced_unasked(encode: Encode, rows: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.npy"
-    assert encode(rows, out) == 0
-    with pytest.raises(UsageError, match="already exists: --restart"):
-        encode(rows, out)
+    assert encode(rows, out, restart=True, layer=1) == 0
     with pytest.raises(UsageError, match="is an input too"):
         encode(rows, rows, restart=True)
-    assert encode(rows, out, restart=True) == 0
-
-
-def test_two_processes_do_not_write_one_output(
-    encode: Encode, rows: Path, artifact: Artifact, tmp_path: Path
-) -> None:
-    out = tmp_path / "out.npy"
-    stop(encode, rows, out, artifact)
-    with (tmp_path / "out.npy.part" / "lock").open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UsageError, match="another process"):
-            encode(rows, out, restart=True)
 
 
 BAD = '{"text": "a cat"}\n{"text": 3}\nnot JSON\n{"text": "a dog"}\n'
@@ -185,16 +152,6 @@ def test_bad_rows_are_skipped_and_told(
         assert np.load(out)["rows"].tolist() == [0, 3]
 
 
-def test_a_text_that_is_too_long_stops(encode: Encode, tmp_path: Path) -> None:
-    """The row can then be skipped, and the run resumes."""
-    source, out = tmp_path / "long.txt", tmp_path / "out.npy"
-    source.write_text("a cat\n" + "word " * 600 + "\n", encoding="utf-8")
-    with pytest.raises(InputFailure, match=r"long\.txt, line 2: the text has 602 tokens"):
-        encode(source, out)
-    assert encode(source, out, on_error="skip") == 3
-    assert len(np.load(out)) == 1
-
-
 def test_a_full_disk_is_one_line(
     encode: Encode, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +170,8 @@ def test_a_damaged_part_is_computed_again(
 ) -> None:
     whole, out = tmp_path / "whole.npy", tmp_path / "out.npy"
     encode(rows, whole)
-    stop(encode, rows, out, artifact)
+    with pytest.raises(EngineFailed):
+        encode(rows, out, FewBatches(artifact, 120))
     first = tmp_path / "out.npy.part" / "000000000000.part"
     first.write_bytes(first.read_bytes()[:-7])
     assert encode(rows, out) == 0
