@@ -259,6 +259,9 @@ export async function modelState(name, signal) {
 /** @param {AbortSignal} signal */
 export const metrics = async (signal) => (await request('metrics', { signal })).text();
 
+/** Return the state of the service: ready, or degraded. @param {AbortSignal} signal @returns {Promise<string>} */
+export const health = async (signal) => (await (await request('health/ready', { signal })).json()).status;
+
 /** Return whether the service is ready for requests. */
 export async function isReady() {
   try {

@@ -1,50 +1,28 @@
-/** Panel with the current load of the service, from /metrics. */
+/** Panel with the state of the service and its load, from `/health/ready` and `/metrics`. */
 
-import { metrics } from '../api/client.js';
-import { html, painted } from '../core/html.js';
-import { parse, quantile, rate, select, total } from '../core/prometheus.js';
-import { sharpContext } from '../draw/canvas.js';
-import { theme, themeColours } from '../draw/colours.js';
+import { health, metrics } from '../api/client.js';
+import { html } from '../core/html.js';
 
 const EVERY_MS = 1000;
-const KEPT = 60;
+/** Number of scrapes between which rates are computed. */
 const WINDOW = 8;
-const INFERENCE = ['/encode', '/attention', '/attention/scores', '/explain', '/rank', '/verify'];
-/** @param {Object<string, string>} labels */
-const answers = ({ route }) => INFERENCE.includes(route);
+/** Samples of the time of requests by route: their number, and the sum of their seconds. */
+const SAMPLE = /^headscope_request_seconds_(count|sum)\{route="([^"]*)"\} (\S+)$/gm;
+/** Routes that compute nothing, which this page itself asks. */
+const IDLE = /^\/(?:$|metrics|health|dashboard|info|docs|openapi|models|v1\/models|unmatched)/;
 
-/** @param {(value: number) => string} write @returns {(value: number|null) => string} */
-const orDash = (write) => (value) => (value === null ? '–' : write(value));
-const whole = orDash((value) => Math.round(value).toLocaleString('en'));
-const tenths = orDash((value) => value.toFixed(1));
-const milliseconds = orDash((seconds) =>
-  seconds < 0.01 ? `${(1000 * seconds).toFixed(1)} ms` : `${Math.round(1000 * seconds)} ms`,
-);
+/** @typedef {{at: number, count: number, sum: number}} Scrape of all requests that compute; `at` is in milliseconds */
 
-const TILES = [
-  { key: 'requests', name: 'Requests a second', show: tenths },
-  { key: 'tokens', name: 'Tokens a second', show: whole },
-  { key: 'median', name: 'Latency, median', show: milliseconds },
-  { key: 'slowest', name: 'Latency, 99th percentile', show: milliseconds },
-  { key: 'wait', name: 'Time in queue, median', show: milliseconds },
-  { key: 'queue', name: 'Tokens in queue', show: whole },
-  { key: 'batch', name: 'Texts a batch', show: tenths },
-  { key: 'failures', name: 'Errors a second', show: tenths },
-];
-
-/** @typedef {{[name: string]: number|null}} Entry of the tiles */
+/** @type {Scrape} */
+const NONE = { at: 0, count: 0, sum: 0 };
 
 export class LivePanel {
-  /** @type {import('../core/prometheus.js').Scrape[]} */
+  /** @type {Scrape[]} */
   #scrapes = [];
-  /** @type {Entry[]} */
-  #history = [];
   #timer = 0;
   /** @type {AbortController|null} */
   #controller = null;
   #says = '';
-  /** Name of the page's model, once it is known. */
-  #model = /** @type {string|undefined} */ (undefined);
   #open = false;
 
   /** @param {() => void} onChange told when there is more to show */
@@ -53,88 +31,50 @@ export class LivePanel {
     document.addEventListener('visibilitychange', () => this.#poll());
   }
 
-  /** @param {boolean} open @param {string} [model] the page's */
-  draw(open, model) {
-    this.#model = model;
+  /** @param {boolean} open */
+  draw(open) {
     if (open !== this.#open) this.#toggle(open);
-    const last = this.#history.at(-1);
-    const tile = (/** @type {typeof TILES[number]} */ { key, name, show }) => html`<div><dt>${name}</dt>
-      <dd data-live=${key}>${last ? show(last[key]) : '–'}</dd>
-      <canvas aria-hidden="true" ${painted(spark, this.#history, key, theme())}></canvas></div>`;
+    const [first, last] = [this.#scrapes[0] ?? NONE, this.#scrapes.at(-1) ?? NONE];
+    const [count, seconds] = [last.count - first.count, (last.at - first.at) / 1000];
+    const rate = seconds > 0 ? (count / seconds).toFixed(1) : '–';
+    const each = count > 0 ? `${((1000 * (last.sum - first.sum)) / count).toFixed(1)} ms` : '–';
     return html`<section id="live" class="card live" aria-label="Live" ?hidden=${!open}><h2>Live</h2>
-      <p class="says">${this.#says}</p><dl class="tiles">${TILES.map(tile)}</dl></section>`;
+      <p class="says">${this.#says}</p><p><b data-live="requests">${rate}</b> requests a second,
+      <b data-live="time">${each}</b> each on average</p></section>`;
   }
 
   /** @param {boolean} open */
   #toggle(open) {
     this.#open = open;
-    clearTimeout(this.#timer);
-    this.#controller?.abort();
     this.#scrapes = [];
-    this.#history = [];
     this.#poll();
   }
 
   async #poll() {
     clearTimeout(this.#timer);
-    if (!this.#open || document.hidden) return;
     this.#controller?.abort();
-    const controller = new AbortController();
-    this.#controller = controller;
+    if (!this.#open || document.hidden) return;
+    this.#controller = new AbortController();
+    const { signal } = this.#controller;
     try {
-      const samples = parse(await metrics(controller.signal));
-      this.#take({ seconds: performance.now() / 1000, samples });
+      const [state, text] = await Promise.all([health(signal), metrics(signal)]);
+      this.#says = `The service is ${state}.`;
+      this.#scrapes = [...this.#scrapes, scrapeOf(text)].slice(-WINDOW);
     } catch (error) {
-      if (controller.signal.aborted) return;
+      if (signal.aborted) return;
       this.#scrapes = [];
-      this.#history = [];
       this.#says = `${error instanceof Error ? error.message : error} Trying again.`;
     }
-    if (controller.signal.aborted) return;
+    if (signal.aborted) return;
     this.#timer = window.setTimeout(() => this.#poll(), EVERY_MS);
     this.onChange();
   }
-
-  /** @param {import('../core/prometheus.js').Scrape} now */
-  #take(now) {
-    this.#scrapes = [...this.#scrapes, now].slice(-WINDOW);
-    const [before] = this.#scrapes;
-    const engines = select(now.samples, 'headscope_engine_info').map(({ labels }) => labels);
-    const own = engines.find(({ model }) => model === this.#model);
-    const others = engines.length > 1 ? ` Numbers are of all ${engines.length} models of the service.` : '';
-    this.#says = own ? `${own.model} · ${own.engine} · ${own.provider} · ${own.precision}.${others}` : others;
-    if (before !== now) this.#history = [...this.#history, entryOf(before, now)].slice(-KEPT);
-  }
 }
 
-/** @param {import('../core/prometheus.js').Scrape} before @param {import('../core/prometheus.js').Scrape} now @returns {Entry} */
-function entryOf(before, now) {
-  const batches = rate(before, now, 'headscope_batch_texts_count');
-  const failed = (/** @type {Object<string, string>} */ labels) => answers(labels) && labels.status >= '400';
-  return {
-    requests: rate(before, now, 'headscope_requests_total', answers),
-    tokens: rate(before, now, 'headscope_tokens_total'),
-    median: quantile(before, now, 'headscope_request_seconds', 0.5, answers),
-    slowest: quantile(before, now, 'headscope_request_seconds', 0.99, answers),
-    wait: quantile(before, now, 'headscope_queue_seconds', 0.5),
-    queue: total(now.samples, 'headscope_queue_tokens'),
-    batch: batches ? rate(before, now, 'headscope_batch_texts_sum') / batches : null,
-    failures: rate(before, now, 'headscope_requests_total', failed),
-  };
-}
-
-/** @param {HTMLCanvasElement} canvas @param {Entry[]} history @param {string} key */
-function spark(canvas, history, key) {
-  const [width, height] = [120, 28];
-  const values = history.map((entry) => entry[key] ?? 0);
-  const context = sharpContext(canvas, width, height);
-  const most = Math.max(...values, 1e-9);
-  context.strokeStyle = themeColours().line;
-  context.lineWidth = 1.5;
-  context.beginPath();
-  values.forEach((value, i) => {
-    const x = (width * (i + KEPT - values.length)) / (KEPT - 1);
-    context.lineTo(x, height - 2 - (value / most) * (height - 4));
-  });
-  context.stroke();
+/** @param {string} text of `/metrics` @returns {Scrape} */
+function scrapeOf(text) {
+  const scrape = { at: performance.now(), count: 0, sum: 0 };
+  for (const [, name, route, value] of text.matchAll(SAMPLE))
+    if (!IDLE.test(route)) scrape[/** @type {'count'|'sum'} */ (name)] += Number(value);
+  return scrape;
 }

@@ -36,7 +36,7 @@ export const page = (store, panel) => html`
     </nav>
   </header>
   <main>
-    ${panel.draw(store.state.live, store.info?.model_id)}
+    ${panel.draw(store.state.live)}
     ${readsBoth(store.info) ? inputSwitch(store) : nothing}
     ${store.modality.isOfPictures ? ofPictures(store) : ofTexts(store)}
     ${tabs(store)}

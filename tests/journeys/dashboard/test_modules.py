@@ -9,7 +9,6 @@ import pytest
 import safetensors.numpy
 import scipy.stats
 import torch
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from headscope.words import places_of, words_of
 
@@ -200,38 +199,6 @@ def test_places_are_the_notebooks(call, tokens, offsets, segments, texts):
     spans = [span if isinstance(span, tuple) else (0, span) for span in offsets]
     text = {"tokens": tokens.split(), "offsets": spans, "segments": segments, "texts": texts}
     assert call("core/words", "placesOf", text) == places_of(tokens.split(), spans, segments, texts)
-
-
-def test_what_two_scrapes_say(call):
-    registry = CollectorRegistry()
-    bounds = (0.01, 0.05, 0.1, 0.5, 1)
-    seconds = Histogram("s", "", ["route"], buckets=bounds, registry=registry)
-    counter = Counter("c", "", ["route"], registry=registry)
-    seconds.labels("/old").observe(100)
-    scrapes = []
-    observed = np.random.default_rng(1).lognormal(-2.5, 0.8, 400)
-    for batch in ([0.02] * 50, observed):
-        for value in batch:
-            seconds.labels('/a"\\\n').observe(value)
-            counter.labels("/a").inc(2)
-        text = generate_latest(registry).decode()
-        scrapes.append(
-            {"seconds": 3.0 + 4 * len(scrapes), "samples": call("core/prometheus", "parse", text)}
-        )
-    labels = {sample["labels"].get("route") for sample in scrapes[0]["samples"]}
-    assert {'/a"\\\n', "/old"} <= labels
-    assert call("core/prometheus", "rate", *scrapes, "c_total") == pytest.approx(2 * 400 / 4)
-    counts = np.diff([(observed <= bound).sum() for bound in (0, *bounds)])
-    for share in (0.5, 0.9, 0.99):
-        found = call("core/prometheus", "quantile", *scrapes, "s", share)
-        inside = np.concatenate(
-            [
-                np.linspace(low, high, count + 1)[1:]
-                for low, high, count in zip((0, *bounds[:-1]), bounds, counts, strict=True)
-            ]
-        )
-        assert found == pytest.approx(inside[round(share * 400) - 1], rel=1e-6)
-    assert call("core/prometheus", "quantile", scrapes[1], scrapes[1], "s", 0.5) is None
 
 
 def test_state_survives_its_address(call):

@@ -370,7 +370,7 @@ def test_the_live_panel(visitor, api):
     page.clock.install()
     page.clock.pause_at(datetime.datetime.now() + datetime.timedelta(hours=1))
     page.get_by_role("button", name="Live").click()
-    expect(page.locator("#live")).to_contain_text("sentence-transformers/all-MiniLM-L6-v2 · onnx")
+    expect(page.locator("#live")).to_contain_text("The service is ready.")
     requests = page.locator("[data-live=requests]")
     expect(requests).to_have_text("–")
     for seconds, sent, rate in [(1, 20, "20.0"), (2, 4, "12.0")]:
@@ -379,9 +379,7 @@ def test_the_live_panel(visitor, api):
         page.clock.run_for(1000)
         expect(requests).to_have_text(rate)
         assert scrapes(visitor) == 1 + seconds
-    assert page.locator("[data-live=tokens]").inner_text() == "36"
-    assert re.fullmatch(r"[\d.]+ ms", page.locator("[data-live=median]").inner_text())
-    assert float(page.locator("[data-live=batch]").inner_text()) == 1.0
+    assert re.fullmatch(r"[\d.]+ ms", page.locator("[data-live=time]").inner_text())
     page.get_by_role("button", name="Live").click()
     expect(page.locator("#live")).to_be_hidden()
     page.clock.run_for(5000)

@@ -10,9 +10,7 @@ from importlib import resources
 
 import pytest
 
-from service.api import native
 from service.api.dashboard import MEDIA_TYPES, files
-from service.api.native import models
 from service.engines.fake import FakeEngine
 from tests.service.harness import serving
 from tests.service.pictures import pictures_of
@@ -210,14 +208,6 @@ def test_the_library_is_the_published_one():
 def test_nothing_is_inline():
     page = text_of("index.html")
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)", page)
-
-
-def test_the_live_view_counts_the_routes_that_compute():
-    listed = re.search(r"const INFERENCE = \[(.*?)\];", text_of("ui/live-panel.js"), re.DOTALL)
-    assert listed
-    computing = [router for router in native.ROUTERS if router is not models.router]
-    paths = {route.path for router in computing for route in router.routes}
-    assert set(re.findall(r"'([^']+)'", listed[1])) == paths
 
 
 FLOORS = (
