@@ -107,12 +107,12 @@ def frozen() -> Iterator[None]:
 
         return linear
 
-    from transformers.activations import GELUTanh, QuickGELUActivation
+    from transformers.activations import GELUActivation, GELUTanh, QuickGELUActivation
 
     with contextlib.ExitStack() as stack:
         patch = mock.patch.object
         stack.enter_context(patch(nn.functional, "softmax", constant))
         stack.enter_context(patch(nn.LayerNorm, "forward", norm))
-        for kind in (GELUTanh, QuickGELUActivation):
+        for kind in (GELUActivation, GELUTanh, QuickGELUActivation):
             stack.enter_context(patch(kind, "forward", slope(kind.forward)))
         yield

@@ -243,9 +243,9 @@ class Verification:
             inputs=self.comparison.inputs,
             tolerances={kind: asdict(self.tolerances[kind]) for kind in kinds},
             max_abs_diff_below={
-                kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
+                kind: next_power_of_ten(self.comparison.worst(kind).max_abs_diff) for kind in kinds
             },
-            min_cosine={kind: round(self.comparison.min_cosine(kind), 4) for kind in kinds},
+            min_cosine={kind: round(self.comparison.worst(kind).min_cosine, 4) for kind in kinds},
             similarity=self.similarity,
             similarity_at_least=dict(self.similarity_at_least),
         )

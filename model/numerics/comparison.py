@@ -8,6 +8,7 @@ heads of the decoder.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -222,15 +223,10 @@ class Comparison:
             f"{difference.max_abs_diff:.1e}, min cosine {difference.min_cosine:.6f}"
         )
 
-    def worst(self, kind: Kind) -> float:
-        """Return the largest absolute difference of a kind; 0 if none was compared."""
-        differences = (d.max_abs_diff for key, d in self.differences.items() if key.kind == kind)
-        return max(differences, default=0.0)
-
-    def min_cosine(self, kind: Kind) -> float:
-        """Return the smallest cosine of any row of a kind; 1 if none was compared."""
-        cosines = (d.min_cosine for key, d in self.differences.items() if key.kind == kind)
-        return min(cosines, default=1.0)
+    def worst(self, kind: Kind) -> Difference:
+        """Return the largest difference and smallest cosine of a kind; 0 and 1 without tensors."""
+        own = (difference for key, difference in self.differences.items() if key.kind == kind)
+        return functools.reduce(Difference.worst, own, Difference(0.0, 1.0, passed=True))
 
     def add(
         self,

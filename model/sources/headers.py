@@ -85,12 +85,16 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
     names = family.encoder_keys(keys)
     shapes: dict[str, tuple[int, ...]] = {}
     for path, tensors in headers.items():
-        _check_types(path, tensors)
-        for key in tensors.keys() & names.keys():
-            dtype, shape = tensors[key]
-            if dtype not in _FLOATS:
+        for key, (dtype, shape) in tensors.items():
+            if _QUANTISED.fullmatch(dtype) or _QUANTISED_KEY.search(key):
+                raise CheckpointError(
+                    f"{path} holds quantised weights ({key} is {dtype}), which are not read: "
+                    f"{FULL}; export --precision int8 quantises it here"
+                )
+            if key in names and dtype not in _FLOATS:
                 raise CheckpointError(f"{path}: {key} is {dtype}, not a float: {FULL}")
-            shapes[names[key]] = shape
+            if key in names:
+                shapes[names[key]] = shape
     part, size = "word", config.embeddings.size or config.hidden_size
     expected: tuple[int, ...] = (config.vocab_size, size)
     if patches := config.embeddings.patches:
@@ -124,12 +128,3 @@ def _tensors(path: Path) -> Tensors:
     if actual != expected:
         raise CheckpointError(f"{path} has {actual} bytes instead of {expected}: fetch it again")
     return tensors
-
-
-def _check_types(path: Path, tensors: Tensors) -> None:
-    for key, (dtype, _) in tensors.items():
-        if _QUANTISED.fullmatch(dtype) or _QUANTISED_KEY.search(key):
-            raise CheckpointError(
-                f"{path} holds quantised weights ({key} is {dtype}), which are not read: {FULL}; "
-                "export --precision int8 quantises it here"
-            )

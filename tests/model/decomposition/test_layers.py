@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from transformers import BertConfig, BertModel
 
@@ -22,6 +18,7 @@ from model.decomposition.layers import decomposed, normalized, projected, shifte
 from model.encoder.encoder import Encoder
 from model.encoder.layers import ACTIVATIONS
 from model.norms import normalize
+from tests.tower_oracle import frozen, jacobian
 
 SIZES = {
     "vocab_size": 30,
@@ -68,69 +65,15 @@ def test_biases_are_shared_out_as_decompx_does(layers: int, tmp_path: Path) -> N
     torch.testing.assert_close(found, expected, atol=5e-6, rtol=1e-5)
 
 
-class Frozen:
-    """Softmax, layer norm and GELU as linear maps, recorded for the state, call by call."""
-
-    def __init__(self) -> None:
-        self._values: list[Any] = []
-        self._replay: Iterator[Any] | None = None
-
-    def replay(self) -> None:
-        """Replay the recorded maps, from the first call on."""
-        self._replay = iter(self._values)
-
-    def _once(self, value: Callable[[], Tensor]) -> Tensor:
-        if self._replay is not None:
-            return next(self._replay)
-        self._values.append(value())
-        return self._values[-1]
-
-    def softmax(self, scores: Tensor, *_: Any, **__: Any) -> Tensor:
-        return self._once(lambda: torch.softmax(scores, dim=-1))
-
-    def layer_norm(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
-        scale = self._once(
-            lambda: 1 / torch.sqrt(x.var(dim=-1, unbiased=False, keepdim=True) + norm.eps)
-        )
-        return (x - x.mean(dim=-1, keepdim=True)) * scale * norm.weight + norm.bias
-
-    def gelu(self, x: Tensor) -> Tensor:
-        return x * self._once(lambda: nn.functional.gelu(x) / x)
-
-    @contextmanager
-    def inside(self, model: BertModel) -> Iterator[None]:
-        """Make transformers' own modules compute with the recorded maps."""
-        kind = type(model.encoder.layer[0].intermediate.intermediate_act_fn)
-
-        def norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
-            return self.layer_norm(module, x)
-
-        with (
-            mock.patch.object(kind, "forward", lambda _, x: self.gelu(x)),
-            mock.patch.object(nn.functional, "softmax", self.softmax),
-            mock.patch.object(nn.LayerNorm, "forward", norm),
-        ):
-            yield
-
-
 def test_without_biases_a_share_is_the_frozen_networks_derivative(tmp_path: Path) -> None:
     """The share of token i is J x_i, J the Jacobian of transformers' own frozen modules."""
     model = bert(biases=False)
     _, embedded, found = shares(model, tmp_path)
-    frozen = Frozen()
-
-    def last(states: Tensor) -> Tensor:
-        return model.encoder(states[None])[0][0]
-
-    with torch.no_grad():
-        true = last(embedded)
-        with frozen.inside(model):
-            torch.testing.assert_close(last(embedded), true, atol=1e-5, rtol=0)
-    embedded = embedded.clone()  # outside of inference mode
-    with frozen.inside(model):
-        frozen.replay()
-        jacobian = torch.autograd.functional.jacobian(last, embedded)  # [S, H, S, H]
-    expected = torch.einsum("thij,ij->tih", jacobian, embedded)
+    states = embedded.clone()[None]  # outside of inference mode
+    with frozen():
+        rows = jacobian(lambda entering: model.encoder(entering)[0][0].flatten(), states)
+    gradients = rows.reshape(*embedded.shape, *embedded.shape)  # [S, H, S, H]
+    expected = torch.einsum("thij,ij->tih", gradients, states[0])
     assert expected.abs().mean() > 0.05
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 

@@ -149,16 +149,16 @@ def test_the_record_says_how_near_it_came(artifact: Artifact) -> None:
     for kind, tolerance in TOLERANCES[precision].items():
         if kind in ("task", "token_vectors"):
             continue
-        found = result.comparison.min_cosine(kind)
+        found = result.comparison.worst(kind).min_cosine
         assert record.tolerances[kind] == vars(tolerance)
         assert tolerance.cosine_at_least <= found <= 1 + 1e-9
         assert record.min_cosine[kind] == pytest.approx(found, abs=1e-4)
         if not tolerance.rtol:
-            assert result.comparison.worst(kind) <= tolerance.atol
+            assert result.comparison.worst(kind).max_abs_diff <= tolerance.atol
         if has_products(precision) or precision == "int8":
-            assert result.comparison.worst(kind) > 1e-4  # not float32 after all
+            assert result.comparison.worst(kind).max_abs_diff > 1e-4  # not float32 after all
     least = {"fp16": 0.99999, "bf16": 0.9999, "int8": 0.99}[precision]
-    assert result.comparison.min_cosine("pooled") >= least
+    assert result.comparison.worst("pooled").min_cosine >= least
 
 
 def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: Artifact) -> None:

@@ -174,12 +174,12 @@ def test_the_worst_of_each_tensor_is_kept(order: int) -> None:
     assert not comparison.differences[A].passed
     assert comparison.differences[B].passed
     assert not comparison.passed
-    assert comparison.worst("hidden") == 0.5
-    assert comparison.worst("attention") == 0.0625
-    assert comparison.worst("pooled") == 0
-    assert comparison.min_cosine("hidden") == comparison.differences[A].min_cosine
-    assert comparison.min_cosine("attention") == pytest.approx(1)
-    assert comparison.min_cosine("pooled") == 1
+    assert comparison.worst("hidden").max_abs_diff == 0.5
+    assert comparison.worst("attention").max_abs_diff == 0.0625
+    assert comparison.worst("pooled").max_abs_diff == 0
+    assert comparison.worst("hidden").min_cosine == comparison.differences[A].min_cosine
+    assert comparison.worst("attention").min_cosine == pytest.approx(1)
+    assert comparison.worst("pooled").min_cosine == 1
 
 
 def test_a_kinds_figures_are_the_worst_of_its_tensors() -> None:
@@ -187,9 +187,9 @@ def test_a_kinds_figures_are_the_worst_of_its_tensors() -> None:
         {A: array([1, 0]), Key("hidden", 2): array([1, 0])},
         {A: array([1, 0.03125]), Key("hidden", 2): array([3, 4])},
     )
-    assert comparison.min_cosine("hidden") == pytest.approx(0.6)
-    assert comparison.worst("hidden") == 4
-    assert comparison.min_cosine("attention") == 1
+    assert comparison.worst("hidden").min_cosine == pytest.approx(0.6)
+    assert comparison.worst("hidden").max_abs_diff == 4
+    assert comparison.worst("attention").min_cosine == 1
 
 
 def test_keys_read_well() -> None:
