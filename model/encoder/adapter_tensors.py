@@ -116,7 +116,4 @@ def _check(name: str, pair: Mapping[str, Tensor], layout: AdapterLayout, source:
 
 
 def _named(prefix: str, down: Tensor, up: Tensor) -> dict[str, Tensor]:
-    return {
-        f"{prefix}.down.weight": down.contiguous(),
-        f"{prefix}.up.weight": up.contiguous(),
-    }
+    return {f"{prefix}.down.weight": down.contiguous(), f"{prefix}.up.weight": up.contiguous()}

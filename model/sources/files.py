@@ -93,6 +93,12 @@ def encoder_fields(folder: Path) -> dict[str, Any]:
     return read_object(transformer_folder(folder) / CONFIG)
 
 
+def architectures(folder: Path) -> list[str]:
+    """Return the names of transformers' classes in the `config.json` of a folder."""
+    names = read_object(folder / CONFIG).get("architectures")
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"

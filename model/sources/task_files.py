@@ -40,6 +40,7 @@ from model.sources.files import (
     MODULES,
     SETTINGS,
     ModuleEntry,
+    architectures,
     listed_modules,
     transformer_folder,
 )
@@ -81,12 +82,13 @@ def task_kind(folder: Path) -> TaskKind | None:
     modules = listed_modules(folder)
     if modules is not None:
         return _by_modules(folder, modules)
-    names = read_object(folder / "config.json").get("architectures") or []
-    for name in names if isinstance(names, list) else []:
-        for ending, kind in _ARCHITECTURES.items():
-            if str(name).endswith(ending):
-                return kind
-    return None
+    kinds = (
+        kind
+        for name in architectures(folder)
+        for ending, kind in _ARCHITECTURES.items()
+        if name.endswith(ending)
+    )
+    return next(kinds, None)
 
 
 def sparse_pooling(folder: Path) -> dict[str, Any]:
@@ -241,8 +243,7 @@ def is_late_interaction(folder: Path) -> bool:
     """Return whether a folder holds a late-interaction model (a vector per token, MaxSim)."""
     modules = listed_modules(folder)
     if modules is None:
-        named = read_object(folder / "config.json").get("architectures")
-        return isinstance(named, list) and _STANFORD in named
+        return _STANFORD in architectures(folder)
     settings = read_object(folder / SETTINGS)
     if settings.get("model_type") not in (None, "SentenceTransformer"):
         return settings["model_type"] in ("MultiVectorEncoder", "ColBERT")

@@ -17,7 +17,7 @@ from model.config.files import naming, read_object
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind, Transform
-from model.sources.files import encoder_fields, transformer_folder
+from model.sources.files import architectures, encoder_fields, transformer_folder
 from model.sources.task_files import (
     WITH_TEACHER,
     LogitScore,
@@ -294,8 +294,8 @@ def _rows(fields: Mapping[str, Any], layout: Layout, encoder: EncoderConfig) -> 
 
 
 def _layout(folder: Path, kind: TaskKind, model_type: str) -> Layout:
-    names = encoder_fields(folder).get("architectures") or []
-    if model_type == "deit" and any(str(name).endswith(WITH_TEACHER) for name in names):
+    names = architectures(transformer_folder(folder))
+    if model_type == "deit" and any(name.endswith(WITH_TEACHER) for name in names):
         return WITH_TEACHER_LAYOUT
     known = LAYOUTS[kind]
     if model_type not in known:

@@ -307,10 +307,7 @@ def test_the_worked_example_of_the_seeds() -> None:
     q = v = [[1, 0, 1, 0], [0, 1, 1, 2], [1, 1, 0, 0]]
     k = [[1, 1, 0, 0], [0, 1, 1, 2], [1, 0, 1, 0]]
     # head 1 has the first two features, head 2 the last two; q·k of every pair
-    dots = [
-        [[1, 0, 1], [1, 1, 0], [2, 1, 1]],
-        [[0, 1, 1], [0, 5, 1], [0, 0, 0]],
-    ]
+    dots = [[[1, 0, 1], [1, 1, 0], [2, 1, 1]], [[0, 1, 1], [0, 5, 1], [0, 0, 0]]]
     # a = e^(1/√2), b = e^(5/√2), and e^(0/√2) = 1: softmax(q·k / √2), row by row
     a, b = 2.028114981647472, 34.31332991491017
     weights = [

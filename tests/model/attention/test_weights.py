@@ -16,12 +16,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention
-from model.attention.scores import (
-    SCORES,
-    additive_score,
-    bilinear_score,
-    cosine_score,
-)
+from model.attention.scores import SCORES, additive_score, bilinear_score, cosine_score
 from model.attention.weights import (
     NORMALIZERS,
     AttentionRule,

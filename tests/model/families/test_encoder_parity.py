@@ -95,10 +95,7 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             {"embedding_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2},
         ],
     ),
-    "MPNet": (
-        SIZES,
-        [{}, {"num_attention_heads": 2, "num_hidden_layers": 2}, {"pad_token_id": 3}],
-    ),
+    "MPNet": (SIZES, [{}, {"num_attention_heads": 2, "num_hidden_layers": 2}, {"pad_token_id": 3}]),
     "NomicBert": (
         SIZES,
         [

@@ -279,12 +279,7 @@ def test_float16_is_rounded_or_refused() -> None:
 
 
 EXACT = Similarity(
-    texts=154,
-    rank_correlation=1,
-    neighbour_recall=1,
-    mean_cosine=1,
-    low_cosine=1,
-    least_cosine=1,
+    texts=154, rank_correlation=1, neighbour_recall=1, mean_cosine=1, low_cosine=1, least_cosine=1
 )
 
 

@@ -118,11 +118,7 @@ def test_l2_normalize_equals_torch(vector: list[float]) -> None:
     assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [*MODES, ("cls", "max")],
-    ids=str,
-)
+@pytest.mark.parametrize("mode", [*MODES, ("cls", "max")], ids=str)
 @pytest.mark.parametrize("first", [0, 2])
 def test_shares_of_a_pooled_vector_sum_to_it(mode: PoolingModes, first: int) -> None:
     rng = np.random.default_rng(0)

@@ -188,8 +188,7 @@ def test_patches_of_another_size(picture_checkpoint: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name"),
-    [(torch.int8, "I8"), (torch.uint8, "U8"), (torch.float8_e4m3fn, "F8_E4M3")],
+    ("dtype", "name"), [(torch.int8, "I8"), (torch.uint8, "U8"), (torch.float8_e4m3fn, "F8_E4M3")]
 )
 def test_quantised_tensors(folder: Path, dtype: torch.dtype, name: str) -> None:
     edit_weights(folder, **{"b.weight": torch.ones(2, 2).to(dtype)})

@@ -126,7 +126,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"use_residual": 1}, "residual: "),
     ],
     "Normalize": [
-        ({"module_input_name": "token_embeddings"}, "module_input_name 'token_embeddings'"),
+        ({"module_input_name": "token_embeddings"}, "module_input_name 'token_embeddings'")
     ],
 }
 
