@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from model.artifact.mapped import mapped_tensors
@@ -33,7 +34,8 @@ def sinusoid_table(layout: SinusoidLayout, config: EncoderConfig) -> Tensor:
     """Return the position table `[n, d]` of an encoder or decoder without a stored one, float32.
 
     Vaswani et al. 2017, section 3.5 (https://arxiv.org/abs/1706.03762), in the two layouts of
-    transformers; in both, the sines precede the cosines.
+    transformers. In both, the sines precede the cosines. Frequency i is 10000^(−2i/d), computed in
+    float64 (`marian`), or 10000^(−i/(d/2 − 1)), in float32.
 
     Raises:
         MemoryError, RuntimeError: the table does not fit into memory; check its size first.
@@ -41,31 +43,20 @@ def sinusoid_table(layout: SinusoidLayout, config: EncoderConfig) -> Tensor:
     """
     after_padding = config.embeddings.positions == "table_after_padding"
     offset = config.pad_token_id + 1 if after_padding else 0
-    table = SINUSOIDS[layout](config.max_position_embeddings + offset, config.hidden_size)
+    marian, size = layout == "marian", config.hidden_size
+    dtype = torch.float64 if marian else torch.float32
+    half = (size + 1) // 2 if marian else size // 2
+    step = math.log(10000) / (size / 2 if marian else half - 1)
+    with torch.device("cpu"):
+        frequencies = torch.exp(torch.arange(half, dtype=dtype) * -step)
+        positions = torch.arange(config.max_position_embeddings + offset, dtype=dtype)
+        angles = positions[:, None] * frequencies
+        table = torch.cat((angles.sin(), angles.cos()[:, : size // 2]), dim=1).float()
+        table = functional.pad(table, (0, size - table.shape[1]))
     if after_padding:
         table[config.pad_token_id] = 0
     return table
 
-
-def _marian(positions: int, size: int) -> Tensor:
-    """Return the table `[n, d]` with frequencies 10000^(−2i/d), computed in float64."""
-    features = torch.arange(size, dtype=torch.float64, device="cpu")
-    frequencies = 10000 ** (2 * (features // 2) / size)
-    angles = torch.arange(positions, dtype=torch.float64, device="cpu")[:, None] / frequencies
-    return torch.cat((angles[:, 0::2].sin(), angles[:, 1::2].cos()), dim=1).float()
-
-
-def _m2m_100(positions: int, size: int) -> Tensor:
-    """Return the table `[n, d]` with frequencies 10000^(−i/(d/2 − 1)), computed in float32."""
-    half = size // 2
-    step = math.log(10000) / (half - 1)
-    frequencies = torch.exp(torch.arange(half, device="cpu").float() * -step)
-    angles = torch.arange(positions, device="cpu").float()[:, None] * frequencies
-    odd = torch.zeros(positions, size % 2, device="cpu")
-    return torch.cat((angles.sin(), angles.cos(), odd), dim=1)
-
-
-SINUSOIDS = {"marian": _marian, "m2m_100": _m2m_100}
 
 Made = TypeVar("Made", bound=nn.Module)
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 SHARED = "shared"
 """Metadata key of the tensors in other files: a JSON object, key → `Reference`."""
+_MAX_BYTES = 100_000_000
+"""Maximum size of a header, as in the format's own reader."""
 
 
 class Entry(NamedTuple):
@@ -53,7 +55,7 @@ def read_header(path: Path) -> Header:
     """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header: dict[str, Any] = json.loads(file.read(size))
+        header: dict[str, Any] = json.loads(file.read(min(size, _MAX_BYTES)))
     shared = json.loads(header.pop("__metadata__", {}).get(SHARED, "{}"))
     references = {
         key: Reference(file, name, tuple(shape), tuple(axes))

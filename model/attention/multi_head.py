@@ -31,11 +31,6 @@ from model.attention.weights import (
 from model.config.encoder import NormalizerName, ScoreName
 
 
-def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """Return boolean `[T, S]`: True if the key is not after the query."""
-    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()
-
-
 def merge_heads(x: Tensor) -> Tensor:
     """Concatenate the heads: `[B, N, S, p]` → `[B, S, N·p]`."""
     return x.transpose(1, 2).flatten(2)

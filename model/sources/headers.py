@@ -1,17 +1,17 @@
 """Number of weights of a checkpoint, and checks of safetensors headers before it is loaded.
 
-Format: https://huggingface.co/docs/safetensors. Without torch.
+Without torch.
 
 Notation: H hidden size, N heads of size p, K key and value heads.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from model.artifact.mapped import Entry, read_header
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
 from model.families.registry import (
@@ -62,11 +62,7 @@ def _of_layers(config: EncoderConfig, attentions: int = 1) -> int:
     return config.layer_groups * (attentions * attention + feed_forward)
 
 
-Tensors = dict[str, tuple[str, tuple[int, ...]]]
-"""Type and shape of each tensor by its key."""
 FULL = "name the checkpoint of its weights in fp32, bf16 or fp16"
-_MAX_HEADER_BYTES = 100_000_000
-"""Maximum size of a header, as in the format's own reader."""
 _QUANTISED = re.compile(r"I8|U8|[IU]4|F[468]_\w+")
 """Names of types of quantised weights."""
 _FLOATS = {"F64", "F32", "F16", "BF16"}
@@ -79,13 +75,14 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
 
     Loading checks whether every tensor fits.
     """
-    headers = {path: _tensors(path) for path in files}
+    headers = {path: _entries(path) for path in files}
     family, keys = FAMILIES[config.model_type], {key for own in headers.values() for key in own}
     family.check_supported(keys, str(folder))
     names = family.encoder_keys(keys)
     shapes: dict[str, tuple[int, ...]] = {}
-    for path, tensors in headers.items():
-        for key, (dtype, shape) in tensors.items():
+    for path, entries in headers.items():
+        for key, entry in entries.items():
+            dtype = str(entry.dtype)
             if _QUANTISED.fullmatch(dtype) or _QUANTISED_KEY.search(key):
                 raise CheckpointError(
                     f"{path} holds quantised weights ({key} is {dtype}), which are not read: "
@@ -94,7 +91,7 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
             if key in names and dtype not in _FLOATS:
                 raise CheckpointError(f"{path}: {key} is {dtype}, not a float: {FULL}")
             if key in names:
-                shapes[names[key]] = shape
+                shapes[names[key]] = entry.shape
     part, size = "word", config.embeddings.size or config.hidden_size
     expected: tuple[int, ...] = (config.vocab_size, size)
     if patches := config.embeddings.patches:
@@ -112,19 +109,15 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
         )
 
 
-def _tensors(path: Path) -> Tensors:
+def _entries(path: Path) -> dict[str, Entry]:
     actual = path.stat().st_size
     try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size) if size <= _MAX_HEADER_BYTES else b"")
-        fields = [(key, entry) for key, entry in header.items() if key != "__metadata__"]
-        tensors = {key: (str(entry["dtype"]), tuple(entry["shape"])) for key, entry in fields}
-        expected = 8 + size + max((entry["data_offsets"][1] for _, entry in fields), default=0)
+        entries = read_header(path).own
+        expected = max((own.offset + own.length for own in entries.values()), default=actual)
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
         raise CheckpointError(
             f"{path} is not a safetensors file, or its header is damaged: fetch it again"
         ) from None
     if actual != expected:
         raise CheckpointError(f"{path} has {actual} bytes instead of {expected}: fetch it again")
-    return tensors
+    return entries

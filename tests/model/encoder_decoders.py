@@ -13,31 +13,59 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    BartConfig,
-    BartForConditionalGeneration,
-    MarianConfig,
-    MarianMTModel,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
 from model.artifact.signature import MapKind
 from model.numerics.comparison import Ids, TargetTensors
 from tests.model.families.decoder_parity import Added
-from tests.model.families.parity import randomized
+from tests.model.families.parity import model_of, randomized
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(56))]
 PAIRS = [(9, 4), (1, 1), (3, 12), (17, 6)]
 """Numbers of tokens of sources and of their targets."""
 
 
+_SIZES = {"vocab_size": len(WORDS), "d_model": 24, "pad_token_id": 1, "eos_token_id": 2}
+_BART = _SIZES | {"max_position_embeddings": 48}
+_FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bart": (
+        *("Bart", "ForConditionalGeneration"),
+        _BART
+        | {"encoder_layers": 1, "encoder_ffn_dim": 40, "encoder_attention_heads": 2}
+        | {"decoder_layers": 2, "decoder_ffn_dim": 32, "decoder_attention_heads": 3}
+        | {"bos_token_id": 0, "decoder_start_token_id": 2},
+    ),
+    "marian": (
+        *("Marian", "MTModel"),
+        _BART
+        | {"encoder_layers": 2, "encoder_ffn_dim": 32, "encoder_attention_heads": 3}
+        | {"decoder_layers": 1, "decoder_ffn_dim": 40, "decoder_attention_heads": 2}
+        | {"decoder_start_token_id": 1},
+    ),
+    "t5": (
+        *("T5", "ForConditionalGeneration"),
+        _SIZES
+        | {"d_kv": 6, "d_ff": 40, "num_layers": 1, "num_decoder_layers": 2, "num_heads": 3}
+        | {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
+        | {"feed_forward_proj": "gated-gelu", "decoder_start_token_id": 1},
+    ),
+}
+
+
 def write_encoder_decoder(folder: Path, family: str) -> Path:
     """Write a checkpoint and its tokenizer."""
+    name, task, fields = _FAMILIES[family]
     torch.manual_seed(0)
-    {"bart": _bart, "marian": _marian, "t5": _t5}[family]().save_pretrained(folder)
+    model = randomized(model_of(name, task=task, **fields))
+    with torch.no_grad():
+        if family != "t5":
+            model.final_logits_bias.normal_()
+        for key, parameter in model.named_parameters():
+            if key.endswith(
+                ".q.weight"
+            ):  # T5 does not divide scores, which would be all or nothing
+                parameter.mul_(0.3)
+    model.save_pretrained(folder)
     tokenizer = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -47,56 +75,6 @@ def write_encoder_decoder(folder: Path, family: str) -> Path:
         tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
     ).save_pretrained(folder)
     return folder
-
-
-def _bart() -> BartForConditionalGeneration:
-    sizes = {"d_model": 24, "encoder_ffn_dim": 40, "decoder_ffn_dim": 32}
-    depths = {"encoder_layers": 1, "decoder_layers": 2}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 3}
-    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    config = BartConfig(
-        vocab_size=len(WORDS), max_position_embeddings=48, **sizes, **depths, **heads, **ids
-    )
-    model = randomized(BartForConditionalGeneration(config))
-    model.final_logits_bias.normal_()
-    return model
-
-
-def _marian() -> MarianMTModel:
-    sizes = {"d_model": 24, "encoder_ffn_dim": 32, "decoder_ffn_dim": 40}
-    depths = {"encoder_layers": 2, "decoder_layers": 1}
-    heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
-    ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    config = MarianConfig(
-        vocab_size=len(WORDS), max_position_embeddings=48, **sizes, **depths, **heads, **ids
-    )
-    model = randomized(MarianMTModel(config))
-    model.final_logits_bias.normal_()
-    return model
-
-
-def _t5() -> T5ForConditionalGeneration:
-    config = T5Config(
-        vocab_size=len(WORDS),
-        d_model=24,
-        d_kv=6,
-        d_ff=40,
-        num_layers=1,
-        num_decoder_layers=2,
-        num_heads=3,
-        relative_attention_num_buckets=8,
-        relative_attention_max_distance=20,
-        feed_forward_proj="gated-gelu",
-        pad_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=1,
-    )
-    model = T5ForConditionalGeneration(config)
-    with torch.no_grad():  # its scores are not divided by a root, and would be all or nothing
-        for name, parameter in randomized(model).named_parameters():
-            if name.endswith(".q.weight"):
-                parameter.mul_(0.3)
-    return model
 
 
 def pairs(lengths: list[tuple[int, int]]) -> list[tuple[Ids, Ids]]:

@@ -11,10 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     GteConfig,
-    GteForSequenceClassification,
     GteModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     NomicBertConfig,
     NomicBertModel,
 )
@@ -22,7 +19,7 @@ from transformers import (
 from model.attention.self_attention import SelfAttention, attention_rule
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
-from model.families.registry import FAMILIES, parse_config, read_config
+from model.families.registry import parse_config, read_config
 from model.sources.headers import check_weights
 from tests.model.checkpoints import edit_json
 from tests.model.families.jina_bert import JinaBert
@@ -101,28 +98,6 @@ def test_another_build_is_refused_by_name(
     assert named in refused(ConfigError, "", parse_config, fields | change)
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("bert.embeddings.word_embeddings.weight", "embeddings.word.weight"),
-        ("embeddings.LayerNorm.gamma", "embeddings.layer_norm.weight"),
-        ("encoder.layer.11.attention.self.key.bias", "layers.11.attention.key.bias"),
-        ("encoder.layer.0.attention.output.dense.weight", "layers.0.attention.output.weight"),
-        ("encoder.layer.0.attention.output.LayerNorm.beta", "layers.0.attention_norm.bias"),
-        ("encoder.layer.0.output.dense.weight", "layers.0.feed_forward.contract.weight"),
-        (
-            "encoder.layer.2.attention.self.score.vector",
-            "layers.2.attention.score_parameters.vector",
-        ),
-        ("bert.pooler.dense.weight", None),
-        ("cls.predictions.transform.LayerNorm.gamma", None),
-        ("something.else", "something.else"),
-    ],
-)
-def test_keys_of_bert_are_renamed(key: str, expected: str | None) -> None:
-    assert FAMILIES["bert"].encoder_key(key) == expected
-
-
 @pytest.mark.parametrize("norm", ["layer_norm_q", "layer_norm_k"])
 def test_a_jina_bert_with_norms_of_queries_and_keys_is_refused(tmp_path: Path, norm: str) -> None:
     JinaBert(SIZES).save_pretrained(tmp_path)
@@ -177,15 +152,6 @@ def test_separate_maps_and_prefixes_make_the_same_encoder(tmp_path: Path, prefix
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_heads_of_gte_are_left_out() -> None:
-    keys = GteForSequenceClassification(GteConfig(**SIZES)).state_dict().keys()
-    left_out = keys - FAMILIES["gte"].encoder_keys(keys).keys()
-    assert left_out == {
-        *("gte.pooler.dense.weight", "gte.pooler.dense.bias"),
-        *("classifier.weight", "classifier.bias"),
-    }
-
-
 def test_ntk_scaling_divides_the_last_frequency_by_the_factor() -> None:
     """Compute the frequencies by the published rule: base times f, and divided by f^(2/p)."""
     fields = GTE_FIELDS | {"rope_scaling": NTK, "vocab_size": 97}
@@ -210,12 +176,6 @@ def test_an_older_config_of_modernbert_is_read() -> None:
     assert attention.rotary_bases == (500.0, 50.0, 500.0, 50.0, 500.0)
     scaled = parse_config(older | {"rope_scaling": {"type": "yarn", "factor": 4.0}}).attention
     assert {scaling and scaling.kind for scaling in scaled.rotary_scalings} == {"yarn"}
-
-
-def test_the_output_map_of_a_language_model_is_left_out() -> None:
-    keys = LlamaForCausalLM(LlamaConfig(**LLAMA)).state_dict().keys()
-    left_out = keys - FAMILIES["llama"].encoder_keys(keys).keys()
-    assert left_out == {"lm_head.weight"}
 
 
 def test_a_window_that_no_text_exceeds_is_left_out() -> None:

@@ -372,6 +372,8 @@ SMALL = PICTURES | {"image_size": 32}
     ("family", "task", "fields"),
     [
         ("Electra", "ForMultipleChoice", SIZES),
+        ("Gte", "ForSequenceClassification", SIZES),
+        ("Llama", "ForCausalLM", LLAMA),
         ("CLIPText", "ModelWithProjection", CASES["CLIPText"][0]),
         ("ViT", "ForImageClassification", SMALL),
         ("ViT", "ForMaskedImageModeling", SMALL),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import BertConfig, GPT2Config, LlamaConfig, ModernBertConfig, Qwen3Config
+from transformers import BertConfig, GPT2Config, LlamaConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from model.attention.positions import rotary_frequencies
@@ -22,7 +22,7 @@ from model.families.registry import (
     read_config,
     read_decoder_config,
 )
-from model.families.rotary import layer_types, rotary, windows
+from model.families.rotary import rotary
 from tests.model.checkpoints import TINY
 from tests.model.refusals import refused
 
@@ -272,16 +272,3 @@ def test_one_attention_factor_is_of_all_layers() -> None:
     yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 50.0}
     with pytest.raises(ConfigError, match="attention_factor of rotary positions differs"):
         parse_config(fields | {"rope_parameters": {"full_attention": yarn}})
-
-
-@pytest.mark.parametrize("pattern", [1, 2, 3])
-def test_kinds_of_layers_are_transformers(pattern: int) -> None:
-    theirs = ModernBertConfig(num_hidden_layers=7, global_attn_every_n_layers=pattern)
-    assert layer_types(None, 7, lambda i: i % pattern == 0) == theirs.layer_types
-    assert layer_types(["full_attention"], 1, lambda _: False) == ["full_attention"]
-
-
-def test_windows_are_those_of_sliding_layers() -> None:
-    assert windows(["full_attention", "sliding_attention"], 5) == (None, 5)
-    assert windows(["full_attention"] * 2, 5) == ()
-    assert windows(["sliding_attention"], 5, longest=6) == ()

@@ -21,7 +21,7 @@ from model.tokenization.tokenizer import (
 from model.tokenization.vocabulary import BEYOND, model_ids, vocabulary_size
 from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
 from tests.model.refusals import refused
-from tests.model.texts import MORE_TEXTS, TEXTS
+from tests.model.texts import TEXTS
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tokenizer_oracle import (
     SOME_TEXTS,
@@ -130,17 +130,6 @@ def test_lowercase_equals_sentence_transformers(
         assert found.offsets == expected["offset_mapping"][i], text
     plain = load_tokenizer(folder, config, lowercase=False)
     assert (plain.encode("A").ids == ours.encode("A").ids) is flag
-
-
-def test_a_saved_tokenizer_is_the_loaded_one(folder: Path, tmp_path: Path) -> None:
-    edit_json(folder / "tokenizer_config.json", do_lower_case=False, sep_token="[E]")
-    ours = assert_equals_transformers(folder, vocab_size=62)
-    saved = tmp_path / "saved.json"
-    ours.save(str(saved), pretty=False)
-    again = Tokenizer.from_file(str(saved))
-    for text in (*TEXTS, *MORE_TEXTS):
-        assert again.encode(text).ids == ours.encode(text).ids
-        assert again.encode(text).offsets == ours.encode(text).offsets
 
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
