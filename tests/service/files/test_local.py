@@ -100,8 +100,11 @@ def test_batches_are_of_like_length(
     assert engine.left == 10**9 - 3  # both short ones together; none of the long ones fits twice
 
 
-def test_a_text_that_does_not_fit(encoder: Callable[..., LocalEncoder]) -> None:
+def test_a_text_that_does_not_fit(
+    encoder: Callable[..., LocalEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only this text is refused; with `truncate` it is truncated."""
+    monkeypatch.setattr(local, "SLICE_TEXTS", 3)
     texts = [*TEXTS, "word " * 600, "x" * 10**6]
     found = outcomes(encoder(), texts)
     assert [isinstance(one, Refused) for one in found] == [False] * 4 + [True] * 2

@@ -166,25 +166,33 @@ def test_columns_and_embedding(
     assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups > 1
 
 
-@pytest.mark.parametrize("kind", ["tokens", "stats", "chunks"])
-def test_arrays_of_arrays(encode: Encode, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected_rows"), [("tokens", [0, 1, 2]), ("stats", [0, 1, 2]), ("chunks", [0, 0, 1])]
+)
+def test_arrays_of_arrays(
+    encode: Encode, tmp_path: Path, kind: str, expected_rows: list[int]
+) -> None:
     """Arrays equal those in the archive of the same run, also as JSON."""
-    source = tmp_path / "a.txt"
-    source.write_text("a cat\na longer text. and more\n\n", encoding="utf-8")
+    source, texts = tmp_path / "a.txt", ["a cat. a dog and a cat.", "a cat", ""]
+    source.write_text("\n".join([*texts, ""]), encoding="utf-8")
+    options = {"chunk_size": 8} if kind == "chunks" else {}
     for suffix in ("parquet", "jsonl", "npz"):
-        encode(source, tmp_path / f"out.{suffix}", kind=kind)
+        encode(source, tmp_path / f"out.{suffix}", kind=kind, **options)
     table = pq.read_table(tmp_path / "out.parquet")
     lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     objects = [json.loads(line) for line in lines]
     arrays = dict(np.load(tmp_path / "out.npz"))
     rows, bounds = arrays.pop("rows").tolist(), arrays.pop("cu_seqlens", None)
     assert {*table.column_names} - {"text", "row"} == arrays.keys()
-    assert table["text"].to_pylist() == [["a cat", "a longer text. and more", ""][n] for n in rows]
+    assert rows == expected_rows
+    assert table["text"].to_pylist() == [texts[row] for row in rows]
     for name, array in arrays.items():
         expected = array if bounds is None else np.split(array, bounds[1:-1])
         for found in (table[name].to_pylist(), [one[name] for one in objects]):
             for own, wanted in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(np.array(own, array.dtype), wanted)
+    ends = [(own[0], own[-1]) for own in table.to_pydict().get("token_ids", ())]
+    assert {*ends} <= {(101, 102)}
 
 
 def test_csv_and_lines_together(encode: Encode, tmp_path: Path) -> None:
