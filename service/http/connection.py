@@ -173,10 +173,12 @@ class HttpProtocol(HttpToolsProtocol):
             raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
         if version not in ("1.0", "1.1"):
             raise InvalidRequest("the version of HTTP must be 1.0 or 1.1")
-        hosts = [value.strip() for name, value in headers if name == b"host"]
-        if len(hosts) > 1 or not all(map(_HOST.fullmatch, hosts)):
+        fields = dict(headers)
+        host = fields.get(b"host")
+        hosts = len(fields) < len(headers) and sum(name == b"host" for name, _ in headers)
+        if hosts > 1 or not _HOST.fullmatch((host or b"").strip()):
             raise InvalidRequest("the Host header is not one host")
-        if not hosts and version == "1.1":
+        if host is None and version == "1.1":
             raise InvalidRequest("the Host header is missing")
         if not _TARGET.fullmatch(self.url) or self.parser.get_method() == b"CONNECT":
             raise InvalidRequest("the request's target is not a path")

@@ -62,9 +62,8 @@ class Turns:
             yield part
             if len(part) < TURN_BYTES:
                 return
-            async with self._turn:
-                await asyncio.sleep(0)  # other callbacks of the event loop
-                part = part_of(pieces)
+            await self.take()
+            part = part_of(pieces)
 
 
 def part_of(pieces: Iterator[Part]) -> bytes:

@@ -7,17 +7,13 @@ integer with a description. A member `id?` may be null or absent.
 
 from __future__ import annotations
 
-from types import EllipsisType, NoneType
-from typing import Any, Literal, get_args, get_origin
+import functools
+from types import EllipsisType
+from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from service.api.wire.media import JSON
-
-_KINDS = {
-    str: "string", int: "integer", float: "number", bool: "boolean", None: "null",
-    NoneType: "null", dict: "object",
-}  # fmt: skip
 
 
 class Schema(dict[str, Any]):
@@ -82,13 +78,9 @@ def schema(form: object, **more: object) -> Schema:
     return Schema({**made, **more})
 
 
+@functools.cache
 def _of_type(kind: Any) -> dict[str, Any]:
-    kinds = get_args(kind)
-    if get_origin(kind) is Literal:
-        return {"type": "string", "enum": [*kinds]}
-    if get_origin(kind) is dict:
-        return {"type": "object", "additionalProperties": schema(kinds[1])}
-    return any_of(*kinds) if kinds else {"type": _KINDS[kind]}
+    return TypeAdapter(kind).json_schema()
 
 
 def any_of(*forms: object) -> Schema:
