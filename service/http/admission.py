@@ -53,10 +53,6 @@ def allowed_hosts(setting: str | None, host: str) -> frozenset[str] | None:
 
     Without a setting, `host`, on which the service listens, is allowed if only this machine can
     reach it, and else any host. The loopback hosts are always allowed.
-
-    Raises:
-        OSError: the name of the host cannot be resolved.
-
     """
     hosts = [host] if setting is None else [name.strip() for name in setting.split(",")]
     if "*" in hosts or (setting is None and not is_loopback(host)):
@@ -137,10 +133,10 @@ class ApiKeys:
     def __init__(
         self, keys: str | None, file: Path | None = None, admin: str | None = None
     ) -> None:
-        """Store a digest of each key; keys are separated by commas.
+        """Store keys, which are separated by commas, and the keys of a file.
 
-        They have the names `key 0`, `key 1` and so on, the names in the file, and `admin key 0` and
-        so on. Admin keys alone do not make other requests need a key.
+        They are named `key 0` and so on, `admin key 0` and so on, and as in the file. Admin keys
+        alone do not make other requests need a key.
         """
         self._needed = keys is not None or file is not None
         self._given = {**_named("key", keys), **_named(ADMIN, admin)}
@@ -230,7 +226,7 @@ class Admission:
 
     @classmethod
     def of(cls, settings: Settings) -> Admission:
-        """Return the checks of settings; errors as of `allowed_hosts` and `read_names`."""
+        """Return the checks of settings; raise if a host or the file of keys is unusable."""
         hosts = allowed_hosts(settings.allowed_hosts, settings.host)
         given = settings.api_keys, settings.keys_file, settings.admin_keys
         return cls(hosts, ApiKeys(*given) if any(given) else None, settings.metrics_port)
@@ -242,7 +238,7 @@ class Admission:
 
         Raises:
             MisdirectedRequest: the request names another host, or the metrics port does not answer
-                its path; its key is not checked.
+                its path.
             Unauthorized: the path needs a key, and the request has no known key.
 
         """

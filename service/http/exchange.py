@@ -91,14 +91,9 @@ def take_bytes(exchange: AnyExchange, size: int) -> None:
 
 
 async def read_body(exchange: AnyExchange, receive: Receive) -> bytes:
-    """Read a whole body that did not come with its head.
+    """Read a whole body that did not come with its head, in turns if it is large.
 
-    Raises:
-        BodyTooLarge: the body exceeds the limit.
-        ClientLeft: the client has left.
-        Overloaded: there is not enough memory.
-        RequestTimeout: the client takes too long, without the time that it waits for turns.
-
+    Raise `RequestTimeout` if the client takes too long, apart from the time between its turns.
     """
     settings, length = exchange.service.settings, exchange.headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:20]) > settings.max_body_bytes:
@@ -222,10 +217,7 @@ class ExchangeMiddleware:
         return reply is not None
 
     async def _answer_preflight(self, response: Response, scope: Scope, send: Send) -> None:
-        """Answer whether a page of another origin may send a request.
-
-        It needs no key, has no id, and is not counted.
-        """
+        """Answer a request without key and id, which is not counted."""
         memory = Reservation(self.service.replies)
         exchange: AnyExchange = Exchange(scope, send, memory, self.service)
         exchange.request_id, exchange.status = "", response.status_code

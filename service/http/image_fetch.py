@@ -44,8 +44,7 @@ class ImageHosts:
     def __init__(self, hosts: str) -> None:
         """Parse a valid list of `HOST` or `HOST:PORT`, separated by commas.
 
-        A host is a name, an address, or `*.` and the end of a name. Without a port, the scheme's
-        default.
+        A host is a name, an address, or `*.` and the end of a name.
         """
         entries = (IMAGE_HOST.fullmatch(entry.strip()) for entry in hosts.split(","))
         self._entries = [
@@ -74,13 +73,11 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
     So must be the IPv4 addresses to which a gateway may send packets of an IPv6 address.
     """
-    every = [address]
+    every: list[IPv4Address | IPv6Address | None] = [address]
     if isinstance(address, IPv6Address):
-        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-        every += [one for one in inner if one]
-        if address in _NAT64:
-            every.append(IPv4Address(int(address) % 2**32))
-    return all(one.is_global and not one.is_multicast for one in every)
+        every += [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        every += [IPv4Address(int(address) % 2**32)] if address in _NAT64 else []
+    return all(one.is_global and not one.is_multicast for one in every if one)
 
 
 class Refused(Exception):
@@ -125,7 +122,6 @@ class ImageFetcher:
         """
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                await asyncio.sleep(0)  # in which a deadline that has passed ends the block
                 await self._take(client)
         except TimeoutError:
             raise DeadlinePassed("the deadline passed before all pictures were fetched") from None
@@ -145,6 +141,7 @@ class ImageFetcher:
 
     async def _take(self, client: str) -> None:
         """Wait until the client may have another fetch, and count it."""
+        await asyncio.sleep(0)  # in which a deadline that has passed cancels the caller
         while self.running[client] >= FETCHES - self.running.total():
             self._ended.clear()
             await self._ended.wait()
@@ -228,14 +225,15 @@ class ImageFetcher:
             raise Refused("the host answers with a content type other than image/…")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise Refused("the host answers with a compressed reply")
+        too_large = Refused(f"the file has more than {self._max_bytes} bytes (--max-image-bytes)")
         declared = response.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_bytes:
-            raise self._too_large()
+            raise too_large
         file, reserved = bytearray(), RESERVED_BYTES
         async for part in response.aiter_raw():
             file += part
             if len(file) > self._max_bytes:
-                raise self._too_large()
+                raise too_large
             while len(file) > reserved:
                 reservation.grow(RESERVED_BYTES)
                 reserved += RESERVED_BYTES
@@ -243,9 +241,6 @@ class ImageFetcher:
             raise Refused("the file is empty")
         reservation.shrink(reserved - len(file))
         return bytes(file)
-
-    def _too_large(self) -> Refused:
-        return Refused(f"the file has more than {self._max_bytes} bytes (--max-image-bytes)")
 
 
 def _port(target: httpx.URL) -> int:

@@ -66,10 +66,7 @@ def safetensors_parts(
 ) -> list[Part]:
     """Return the file's parts; tensors are views, so they must not change before they are sent.
 
-    Args:
-        tensors: C-contiguous, little-endian tensors by name, of the dtypes in `_DTYPES`.
-        metadata: content of `__metadata__`.
-
+    The tensors are C-contiguous and little-endian, of the dtypes in `_DTYPES`.
     """
     specs = aligned(Spec(name, t.dtype.name, t.shape) for name, t in tensors.items())
     return [safetensors_head(specs, metadata), *(as_bytes(tensors[spec.name]) for spec in specs)]
@@ -139,13 +136,9 @@ def member_pieces(members: Mapping[str, object]) -> Unwritten:
 
 def _large(values: Iterable[object]) -> bool:
     """Return whether an object with these values may have more than `PIECE` numbers of arrays."""
-    numbers = 0
-    for value in values:
-        if isinstance(value, np.ndarray):
-            numbers += value.size
-        elif isinstance(value, Iterator | dict):
-            return True
-    return numbers > PIECE
+    if any(isinstance(value, Iterator | dict) for value in values):
+        return True
+    return sum(value.size for value in values if isinstance(value, np.ndarray)) > PIECE
 
 
 def list_pieces(items: Iterable[object]) -> Unwritten:

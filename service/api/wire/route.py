@@ -169,13 +169,8 @@ async def chosen_model(
     """Return the model that a request names, loading it first if it is loaded on demand.
 
     The name may be an alias or NAME@VERSION; None is the first model that passes the check, which
-    raises `NoTaskHead` if a model does not support the request.
-
-    Raises:
-        ModelNotLoaded: the model cannot be loaded by the request's deadline.
-        UnknownModel: there are several models, and none has the name.
-        ServiceError: the model cannot be loaded.
-
+    raises `NoTaskHead` if a model does not support the request. Errors are as of `Models.named`,
+    and of loading.
     """
     service = exchange.service
     while True:
@@ -186,12 +181,9 @@ async def chosen_model(
 
 
 def validated(schema: type[Schema], content: object) -> Schema:
-    """Validate a JSON body against its schema.
+    """Validate a JSON body; raise `Unprocessable` if it does not fit the schema.
 
-    Raises:
-        Unprocessable: the body does not fit the schema, or has an unknown field that changes
-            replies in another dialect.
-
+    It does not, either, if it has a field that is unknown here and changes other dialects' replies.
     """
     if isinstance(content, dict) and schema.model_config.get("extra") == "ignore":
         check_unknown(content, schema.model_fields)
