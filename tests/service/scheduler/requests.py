@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from service.scheduler.call import ANYBODY, Call
-from service.scheduler.lanes import LaneName
-from service.scheduler.pace import Pace
+from service.scheduler.lanes import LaneName, Pace
 from service.scheduler.queue import Slot
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import GatedEngine, Recorder, batching, layer_maps, text, until

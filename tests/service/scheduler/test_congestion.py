@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from service.scheduler.pace import INTERVAL_SECONDS, LARGEST_RATIO, Congestion, Margin, Pace
+from service.scheduler.lanes import INTERVAL_SECONDS, LARGEST_RATIO, Congestion, Margin, Pace
 
 STEP = INTERVAL_SECONDS / 4
 LONG = 60.0

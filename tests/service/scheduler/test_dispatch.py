@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engines.contract import MapsTask, Output, Task
+from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, EngineTimeout, EngineUnavailable, ServiceError
 from service.scheduler.call import ANYBODY
@@ -167,42 +167,30 @@ async def test_workers_take_their_next_batch_without_the_event_loop() -> None:
         assert len(await request) == 10
 
 
-BATCH_SECONDS: dict[LaneName, float] = {"encode": 0.010, "attention": 0.070}
+TOKENS: dict[LaneName, int] = {"encode": 8, "attention": 7}
+"""Tokens of a text, and of a batch, of each lane."""
+BATCH_SECONDS = {8: 0.010, 7: 0.070}
 
 
-class Clockwork(FakeEngine):
-    """Engine whose batches take 70 ms of the fake clock with maps, and 10 ms without."""
+class Clockwork(GatedEngine):
+    """Engine whose batches take 10 or 70 ms of the fake clock, by their tokens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(CONFIG)
+        super().__init__()
         self.clock = FakeClock(monkeypatch)
-        self.running = threading.Event()
-        self.running.set()
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        self.running.wait()
         outputs = super().run(tasks)
-        lane: LaneName = "attention" if isinstance(tasks[0], MapsTask) else "encode"
-        self.clock.now += BATCH_SECONDS[lane]
+        self.clock.now += BATCH_SECONDS[tasks[0].tokens]
         return outputs
-
-
-def flood(batcher: Scheduler, lane: LaneName, batches: int) -> list[asyncio.Task[object]]:
-    """Queue texts that make one batch each."""
-    tasks: list[Task] = [
-        layer_maps(8, seed) if lane == "attention" else text(8, seed, hidden_layers=(0,))
-        for seed in range(batches)
-    ]
-    return [asyncio.create_task(batcher.submit(lane, [task])) for task in tasks]
 
 
 async def answered(engine: Clockwork, batcher: Scheduler, *floods: tuple[LaneName, int]) -> None:
     """Queue all batches of some floods before the first is computed, and wait for all."""
-    engine.running.clear()
-    tasks = [task for lane, batches in floods for task in flood(batcher, lane, batches)]
-    await asyncio.sleep(0)  # in which each task is queued
-    engine.running.set()
-    await asyncio.gather(*tasks)
+    requests = [ask(batcher, lane, TOKENS[lane]) for lane, count in floods for _ in range(count)]
+    await asyncio.sleep(0)  # in which each is queued
+    engine.let_through(len(requests))
+    await asyncio.gather(*requests)
 
 
 def share(recorder: Recorder, seconds: float, since: int = 0) -> float:
@@ -237,11 +225,8 @@ async def test_an_idle_lane_builds_up_no_credit(
 ) -> None:
     engine = Clockwork(monkeypatch)
     with batching(engine, max_batch_tokens=8) as (batcher, recorder):
-        if one_by_one:  # the queue is empty whenever the next text arrives
-            for _ in range(200):
-                await asyncio.gather(*flood(batcher, alone, 1))
-        else:
-            await asyncio.gather(*flood(batcher, alone, 200))
+        for _ in range(200 if one_by_one else 1):  # the queue may be empty at each arrival
+            await answered(engine, batcher, (alone, 1 if one_by_one else 200))
         then: LaneName = "encode" if first == "attention" else "attention"
         await answered(engine, batcher, (first, 100), (then, 100))
     assert share(recorder, seconds=1, since=200) == pytest.approx(0.75, abs=0.12)
