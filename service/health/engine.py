@@ -126,7 +126,6 @@ class EngineHealth:
             end = "PyTorch serves" if stand_in else "the service ends"
             _log.critical("%s%s; %s", self.label, failure, end)
             self.metrics.stood_in(stood_in=stand_in is not None)
-            self.engines.default.fail_overdue()
             await self.engines.retire(failure, stand_in)
             if stand_in is None:
                 self.give_up(self.label + failure)

@@ -151,11 +151,6 @@ class FairQueue:
         """Tokens of all waiting texts."""
         return self.queued_tokens - self.maps.tokens
 
-    @property
-    def first_tokens(self) -> float:
-        """Tokens of the first text in fair order; infinite if maps go before it."""
-        return math.inf if self.maps.order else self.window(1)[0].tokens
-
     def push(self, work: Work[object], *, maps: bool = False) -> None:
         """Queue all tasks of some work, as maps of computed texts or in fair order."""
         client = work.call.client

@@ -213,26 +213,25 @@ class Scheduler:
             seconds = lane.text_pace.predict(tokens) + lane.map_pace.predict(map_tokens)
         return seconds / self.engine.concurrency
 
-    def fail_overdue(self) -> None:
-        """Fail the requests whose batch takes longer than `batch_seconds`."""
-        for batch in self._overdue():
-            for slot in batch.slots:
-                slot.work.fail(EngineTimeout(self._late))
-
     def close(self, why: str = "the service is stopping") -> bool:
         """Fail waiting and later requests with `why`, and release the engine after its batches.
 
         Return whether all batches have finished. A hanging call keeps its engine and its thread:
-        wait at most `CLOSE_SECONDS` for running batches, and not at all if one is overdue.
+        wait at most `CLOSE_SECONDS` for running batches. If one is overdue, do not wait, but fail
+        its requests.
         """
         with self._lock:
             self._closed = why
             waiting = [work for lane in self.lanes.values() for work in lane.clear()]
-        for work in waiting:
+        failed: dict[Work[object], ServiceError] = dict.fromkeys(
+            waiting, EngineUnavailable(why, retry_after_seconds=5)
+        )
+        overdue = [slot.work for batch in self._overdue() for slot in batch.slots]
+        failed |= dict.fromkeys(overdue, EngineTimeout(self._late))
+        for work, error in failed.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
-                stopped = EngineUnavailable(why, retry_after_seconds=5)
-                work.future.get_loop().call_soon_threadsafe(work.fail, stopped)
-        ends = time.monotonic() + (0 if self._overdue() else CLOSE_SECONDS)
+                work.future.get_loop().call_soon_threadsafe(work.fail, error)
+        ends = time.monotonic() + (0 if overdue else CLOSE_SECONDS)
         for _ in self._threads:
             self._begun.put(None)
         for thread in self._threads:
@@ -311,7 +310,9 @@ class Scheduler:
                 return None
         most = SHORT_TOKENS if spare else self._limits.max_batch_tokens
         for lane in sorted(self.lanes.values(), key=_served):
-            if not lane.queued_texts or (spare and lane.first_tokens > SHORT_TOKENS):
+            if not lane.queued_texts:
+                continue
+            if spare and (lane.maps.order or lane.window(1)[0].tokens > SHORT_TOKENS):
                 continue
             if slots := lane.next_batch(most, beside=spare):
                 self._virtual_time = max(self._virtual_time, lane.served)
