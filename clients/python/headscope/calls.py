@@ -1,4 +1,4 @@
-"""Calls and their results: vectors, labels, ranks, sparse vectors, tokens, models.
+"""Calls and their results: vectors, labels, sparse vectors, tokens, models.
 
 Notation: S tokens of a text, T of all texts.
 """
@@ -31,7 +31,6 @@ from headscope.exchange import (
 from headscope.fields import (
     EncodeFields,
     PredictFields,
-    RerankFields,
     SparseFields,
     TokenizeFields,
     VerifyFields,
@@ -44,7 +43,6 @@ from headscope.results import (
     Encodings,
     Info,
     Label,
-    Rank,
     ServedModel,
     Span,
     SparseVector,
@@ -179,60 +177,6 @@ def predict(
 def read_labels(results: Any, inputs: Sequence[Item]) -> list[tuple[Label, ...]]:
     """Read the labels of each input, or its labelled spans."""
     return [build(tuple[Span | Label, ...], labels) for labels, _ in each(results, inputs)]
-
-
-@overload
-def rerank(
-    query: str, texts: Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[RerankFields]
-) -> Call[list[Rank]]: ...
-@overload
-def rerank(
-    query: str, texts: Sequence[str], *, on_error: Returns, **fields: Unpack[RerankFields]
-) -> Call[list[Rank | Refused]]: ...
-def rerank(
-    query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[RerankFields]
-) -> Call[object]:
-    """Rank texts by a cross-encoder's or a late-interaction model's scores with a query.
-
-    The largest score is first, and errors of refused texts are last; `index` is the index in the
-    list. `raw_scores` keeps the order of scores that saturate at 1.0, where the texts take several
-    requests.
-    """
-    return Call(
-        "/rerank",
-        list_of_texts(texts),
-        {**fields, "query": query},
-        read_ranks,
-        merged,
-        name="texts",
-        shared=query,
-        on_error=on_error,
-    )
-
-
-def read_ranks(ranks: Any, texts: Sequence[str]) -> list[Rank]:
-    """Read the ranks of texts, the largest score first."""
-    if sorted(rank["index"] for rank in ranks) != list(range(len(texts))):
-        raise ValueError("not every text has one rank")
-    return [build(Rank, rank | {"text": texts[rank["index"]]}) for rank in ranks]
-
-
-def merged(parts: Iterable[Sequence[Rank | Refused]]) -> list[Rank | Refused]:
-    """Return the ranks of the texts of all parts."""
-    start, results = 0, list[Rank | Refused]()
-    for part in parts:
-        results += [
-            replace(one, index=one.index + start) if isinstance(one, Rank) else one for one in part
-        ]
-        start += len(part)
-    return ranked(results)
-
-
-def ranked(results: Sequence[Rank | Refused]) -> list[Rank | Refused]:
-    """Return the ranks, the largest score first, followed by the errors."""
-    refused = [one for one in results if isinstance(one, Refused)]
-    ranks = [one for one in results if isinstance(one, Rank)]
-    return [*sorted(ranks, key=lambda rank: -rank.score), *refused]
 
 
 @overload

@@ -13,7 +13,6 @@ from typing import Any, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.calls import ranked
 from headscope.display import Shown, short
 from headscope.errors import Refused
 from headscope.exchange import (
@@ -26,7 +25,7 @@ from headscope.exchange import (
     chained,
     only,
 )
-from headscope.fields import RankingFields, ScoreFields
+from headscope.fields import RankingFields, RerankFields, ScoreFields
 from headscope.inputs import list_of_texts, targets_of
 from headscope.reading import build, each, tokenized
 from headscope.results import Rank, TokenizedText
@@ -83,12 +82,50 @@ def rank(
     list.
     """
     checked = list_of_texts(texts)
+    return _scored(query, checked, fields, on_error, _ranks_of(checked))
+
+
+@overload
+def rerank(
+    query: str, texts: Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[RerankFields]
+) -> Call[list[Rank]]: ...
+@overload
+def rerank(
+    query: str, texts: Sequence[str], *, on_error: Returns, **fields: Unpack[RerankFields]
+) -> Call[list[Rank | Refused]]: ...
+def rerank(
+    query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[RerankFields]
+) -> Call[object]:
+    """Rank texts by a cross-encoder's or a late-interaction model's scores with a query.
+
+    The largest score is first, and errors of refused texts are last; `index` is the index in the
+    list. `raw_scores` keeps the order of scores that saturate at 1.0, where the texts take several
+    requests.
+    """
+    checked = list_of_texts(texts)
+    return Call(
+        "/rerank",
+        checked,
+        {**fields, "query": query},
+        _read_scores,
+        _ranks_of(checked),
+        name="texts",
+        shared=query,
+        on_error=on_error,
+    )
+
+
+def _ranks_of(texts: Sequence[str]) -> Callable[[Sequence[Scores]], list[Rank | Refused]]:
+    """Return the function that joins the scores of texts to ranks, followed by the errors."""
 
     def join(parts: Sequence[Scores]) -> list[Rank | Refused]:
-        scores = enumerate(chained(parts))
-        return ranked([s if isinstance(s, Refused) else Rank(i, s, checked[i]) for i, s in scores])
+        scores = chained(parts)
+        pairs = zip(scores, texts, strict=True)
+        ranks = [Rank(i, s, t) for i, (s, t) in enumerate(pairs) if not isinstance(s, Refused)]
+        refused = [score for score in scores if isinstance(score, Refused)]
+        return [*sorted(ranks, key=lambda rank: -rank.score), *refused]
 
-    return _scored(query, checked, fields, on_error, join)
+    return join
 
 
 def _scored(
@@ -104,7 +141,7 @@ def _scored(
         "/score",
         texts,
         {**fields} if query is None else {**fields, "text_1": query},
-        _read_scores,
+        lambda reply, parts: _read_scores(reply["data"], parts),
         join,
         name="text_2",
         shared=query or "",
@@ -115,9 +152,9 @@ def _scored(
     )
 
 
-def _read_scores(reply: Any, texts: Sequence[object]) -> list[float]:
-    """Read the scores of /score, in the order of the texts."""
-    scores = {item["index"]: float(item["score"]) for item, _ in each(reply["data"], texts)}
+def _read_scores(results: Any, texts: Sequence[object]) -> list[float]:
+    """Read scores with the indices of their texts, and return them in the order of the texts."""
+    scores = {result["index"]: float(result["score"]) for result, _ in each(results, texts)}
     return [scores[index] for index in range(len(texts))]
 
 

@@ -20,6 +20,7 @@ from headscope import (
     Unavailable,
     calls,
     heads,
+    ranking,
 )
 from headscope.errors import DeadlineExceeded, Overloaded
 from headscope.exchange import REPLY_BYTES, REQUEST_CHARACTERS, conduct, ranges_of
@@ -132,7 +133,9 @@ def test_a_request_has_as_many_inputs_as_are_taken():
 def test_a_request_is_bounded_by_characters_and_a_long_text_stands_alone():
     long = "x" * REQUEST_CHARACTERS
     assert ranges(calls.embed(["a", long, "a", "a"])) == [1, 1, 2]
-    assert ranges(calls.rerank(long, ["a", "b"])) == [1, 1], "each text is computed with the query"
+    assert ranges(ranking.rerank(long, ["a", "b"])) == [1, 1], (
+        "each text is computed with the query"
+    )
 
 
 def test_a_request_leaves_room_in_the_queue():

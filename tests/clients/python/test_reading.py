@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscope import Rank, Verification
-from headscope.calls import merged, read_encodings, read_verification, worst
+from headscope import Verification
+from headscope.calls import read_encodings, read_verification, worst
 from headscope.heads import read_attention
 from headscope.reading import NOT_OURS
 from headscope.reading import binary as parsed
@@ -54,14 +54,6 @@ def test_each_text_gets_what_is_its_own():
 def test_another_number_of_texts_is_no_reply(content):
     with pytest.raises(NOT_OURS):
         read_encodings(parsed(content), TEXTS)
-
-
-def test_ranks_go_by_score_and_equal_ones_as_they_were():
-    first = [Rank(1, 0.9, "b"), Rank(0, 0.1, "a")]
-    second = [Rank(0, 0.9, "c"), Rank(2, 0.5, "e"), Rank(1, 0.1, "d")]
-    assert [(one.index, one.text) for one in merged([first, second])] == [
-        *((1, "b"), (2, "c"), (4, "e"), (0, "a"), (3, "d"))
-    ]
 
 
 def test_of_several_verifications_the_worst_counts():
