@@ -43,45 +43,49 @@ def with_decoder(artifact: Artifact, layers: int = 3, heads: int = 4) -> Artifac
 
 
 @dataclasses.dataclass
-class TextWithTarget:
-    """Text with its target, and the separators among the tokens of encoder and decoder."""
+class Case:
+    """Text, maybe with a target, and the separators among the tokens of encoder and decoder."""
 
     text: Text
-    target: Text
     separators: Sequence[int]
-    read_separators: Sequence[int]
     pooling: Pooling
+    """Pooling of the last hidden state."""
+    heads: int
+    """Number of heads of each layer of the encoder."""
+    read_separators: Sequence[int] = ()
+
+    def task(self, asked: AttentionSelection, *, whole: bool = False, **more: Any) -> TextTask:
+        """Return the forward pass, with or without the ablation."""
+        heads: Any = {} if whole else asked.ablated
+        of_target = {"ablated": heads.get("decoder", ()), "cross_ablated": heads.get("cross", ())}
+        target, of_target = self.text.target, of_target | more.pop("of_target", {})
+        return TextTask(
+            self.text.input_ids,
+            self.text.segment_ids,
+            ablated=heads.get("encoder", ()),
+            target=Target(target.input_ids, **of_target) if target else None,
+            **more,
+        )
 
 
 def maps_of(
     engine: FakeEngine,
-    case: TextWithTarget,
+    case: Case,
     asked: AttentionSelection,
     kind: MapKind,
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> tuple[Any, Any]:
-    """Return maps `[layers, heads, queries, keys]` of a kind, from the engine, and their norms."""
-    chosen, last = tuple(layers), case.pooling.layer
-    output = engine.expected(
-        TextTask(
-            case.text.input_ids,
-            case.text.segment_ids,
-            chosen if kind == "encoder" else (last,),
-            ablated=asked.ablated.get("encoder", ()),
-            target=Target(
-                case.target.input_ids,
-                chosen,
-                chosen,
-                ablated=asked.ablated.get("decoder", ()),
-                cross_ablated=asked.ablated.get("cross", ()),
-            ),
-        )
-    )
-    found = output.target
-    assert found is not None
-    states = {"encoder": output.hidden, "decoder": found.hidden, "cross": found.cross}[kind]
-    keys = [output.hidden[0]] * len(chosen) if kind == "cross" else states
+    """Return maps `[layers, heads, queries, keys]` of a kind, and their value products."""
+    chosen = tuple(layers)
+    hidden = chosen if kind == "encoder" else (case.pooling.layer,)
+    of_target = {"hidden_layers": chosen, "cross_layers": chosen}
+    output = engine.expected(case.task(asked, hidden_layers=hidden, of_target=of_target))
+    states = keys = output.hidden
+    if kind != "encoder":
+        assert output.target is not None
+        states = output.target.hidden if kind == "decoder" else output.target.cross
+        keys = states if kind == "decoder" else [output.hidden[0]] * len(chosen)
     tasks = [
         MapsTask(queries, own, layer, tuple(heads), kind, values=True)
         for queries, own, layer in zip(states, keys, chosen, strict=True)
@@ -91,76 +95,73 @@ def maps_of(
         np.stack([np.asarray(getattr(one, name)) for one in answers])
         for name in ("maps", "value_products")
     )
-    return maps, plain.norms(maps, products)
+    return maps, products
 
 
-def logprobs_of(
-    engine: FakeEngine, case: TextWithTarget, asked: AttentionSelection, ablated: bool
-) -> Any:
-    """Return the log-probabilities `[T]`, with or without the ablation."""
-    heads = asked.ablated if ablated else {}
-    task = TextTask(
-        case.text.input_ids,
-        case.text.segment_ids,
-        ablated=heads.get("encoder", ()),
-        target=Target(
-            case.target.input_ids,
-            logprobs=True,
-            ablated=heads.get("decoder", ()),
-            cross_ablated=heads.get("cross", ()),
-        ),
-    )
-    found = engine.expected(task).target
-    assert found is not None
-    return found.logprobs
-
-
-def assert_target_result(
-    found: dict[str, Any], engine: FakeEngine, case: TextWithTarget, asked: AttentionSelection
+def assert_result(
+    found: dict[str, Any], engine: FakeEngine, case: Case, asked: AttentionSelection
 ) -> None:
     """Check that a text's JSON has the requested results of it and its target, and no others."""
-    fields = {"tokens", "token_ids", "offsets", "segment_ids", "truncated"}
-    fields |= {f"target_{name}" for name in ("tokens", "token_ids", "offsets", "truncated")}
-    assert found["target_tokens"] == case.target.tokens
-    assert found["target_token_ids"] == case.target.input_ids.tolist()
-    assert found["target_offsets"] == [list(pair) for pair in case.target.offsets]
-    assert found["target_truncated"] is case.target.truncated
+    facts: dict[str, Any] = {"segment_ids": case.text.segment_ids.tolist()}
+    for prefix, text in (("", case.text), ("target_", case.text.target)):
+        if text:
+            facts |= {
+                f"{prefix}tokens": text.tokens,
+                f"{prefix}token_ids": text.input_ids.tolist(),
+                f"{prefix}offsets": [list(pair) for pair in text.offsets],
+                f"{prefix}truncated": text.truncated,
+            }
+    assert {name: found[name] for name in facts} == facts
+    wanted = {**of_maps(engine, case, asked), **of_passes(engine, case, asked)}
+    arrays: dict[str, Any] = {}
+    for name, values in found.items():
+        members = values.items() if isinstance(values, dict) else [("", values)]
+        arrays |= {f"{name}.{member}".rstrip("."): own for member, own in members}
+    assert arrays.keys() - facts.keys() == wanted.keys()
+    for name, values in wanted.items():
+        exact = "attention" in name or name == "target_logprobs"
+        array = np.array(arrays[name], np.asarray(values).dtype if exact else None)
+        bound = 0 if exact else 1e-6
+        np.testing.assert_allclose(array, values, rtol=bound, atol=bound, err_msg=name)
+        assert array.shape == np.shape(values)
+
+
+def of_maps(engine: FakeEngine, case: Case, asked: AttentionSelection) -> dict[str, Any]:
+    """Return the expected fields that are computed of maps."""
+    wanted: dict[str, Any] = {}
     for kind, (layers, heads) in asked.maps.items():
-        maps, norms = maps_of(engine, case, asked, kind, layers, heads)
-        if "weights" in asked.include:
-            fields.add(f"{PREFIXES[kind]}attention")
-            assert_weights(found[f"{PREFIXES[kind]}attention"], maps, asked.top_k)
+        maps, products = maps_of(engine, case, asked, kind, layers, heads)
+        prefix, names = PREFIXES[kind], ("indices", "values")
+        if "weights" in asked.include and asked.top_k is None:
+            wanted[f"{prefix}attention"] = maps
+        elif "weights" in asked.include:
+            largest = zip(names, plain.largest(maps, asked.top_k or 0), strict=True)
+            wanted |= {f"{prefix}attention.{name}": values for name, values in largest}
         if "norms" in asked.include:
-            fields.add(f"{PREFIXES[kind]}norms")
-            own = np.array(found[f"{PREFIXES[kind]}norms"])
-            np.testing.assert_allclose(own, norms, rtol=1e-6, strict=True)
+            wanted[f"{prefix}norms"] = plain.norms(maps, products)
         if "stats" in asked.include:
-            fields.add(f"{PREFIXES[kind]}stats")
-            names = plain.cross_statistics if kind == "cross" else plain.statistics
+            statistics = plain.cross_statistics if kind == "cross" else plain.statistics
             places = case.read_separators if kind == "decoder" else case.separators
-            stats = names(maps, places)
-            assert found[f"{PREFIXES[kind]}stats"].keys() == stats.keys()
-            for name, values in stats.items():
-                array = np.array(found[f"{PREFIXES[kind]}stats"][name])
-                np.testing.assert_allclose(array, values, atol=1e-6, strict=True, err_msg=name)
-    if "rollout" in asked.include:
-        fields.add("rollout")
-    if any(asked.ablated.values()):
-        fields |= {"pooled_shift", "target_logprob_shift"}
-        means = [logprobs_of(engine, case, asked, with_).mean() for with_ in (True, False)]
-        np.testing.assert_allclose(found["target_logprob_shift"], means[0] - means[1], atol=1e-6)
-    if "logprobs" in asked.include:
-        fields.add("target_logprobs")
-        logprobs = logprobs_of(engine, case, asked, ablated=True)
-        np.testing.assert_array_equal(np.array(found["target_logprobs"], "f4"), logprobs)
-    assert found.keys() == fields
+            by_name = statistics(maps, places)
+            wanted |= {f"{prefix}stats.{name}": values for name, values in by_name.items()}
+    every = range(case.pooling.layer), range(case.heads)
+    maps, products = maps_of(engine, case, asked, "encoder", *every)
+    rollouts = plain.rollout(maps), plain.norm_rollout(maps, products)
+    named = zip(("rollout", "norm_rollout"), rollouts, strict=True)
+    return wanted | {name: values for name, values in named if name in asked.include}
 
 
-def assert_weights(found: Any, maps: Any, top_k: int | None) -> None:
-    """Check whole maps, or the largest weights of each query."""
-    if top_k is None:
-        np.testing.assert_array_equal(np.array(found, "f4"), maps, strict=True)
-        return
-    indices, values = plain.largest(maps, top_k)
-    np.testing.assert_array_equal(np.array(found["indices"]), indices, strict=True)
-    np.testing.assert_array_equal(np.array(found["values"], "f4"), values, strict=True)
+def of_passes(engine: FakeEngine, case: Case, asked: AttentionSelection) -> dict[str, Any]:
+    """Return the expected fields that compare the passes with and without the ablation."""
+    wanted: dict[str, Any] = {}
+    options: dict[str, Any] = {"pooling": case.pooling, "of_target": {"logprobs": True}}
+    ablated, whole = (engine.expected(case.task(asked, whole=own, **options)) for own in (0, 1))
+    if asked.ablates:
+        wanted["pooled_shift"] = plain.turned(*map(np.asarray, (ablated.pooled, whole.pooled)))
+    if ablated.target and whole.target:
+        logprobs = [np.asarray(own.logprobs) for own in (ablated.target, whole.target)]
+        if asked.ablates:
+            wanted["target_logprob_shift"] = logprobs[0].mean() - logprobs[1].mean()
+        if "logprobs" in asked.include:
+            wanted["target_logprobs"] = logprobs[0]
+    return wanted

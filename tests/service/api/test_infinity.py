@@ -24,7 +24,7 @@ from service.app import create_app
 from service.inference.timings import Timings
 from service.settings import Settings
 from tests.conftest import SHARED
-from tests.service.api.rankers import QUERY, TEXTS, Ranker
+from tests.service.api.rankers import QUERY, TEXTS
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
 from tests.service.harness import Client, serving
 from tests.service.several import fake_of, variant
@@ -124,31 +124,6 @@ async def test_one_label_is_a_sigmoid(artifact: Artifact) -> None:
 
 
 BODY = {"query": QUERY, "documents": TEXTS}
-
-
-@pytest.mark.parametrize("raw", [False, True])
-@pytest.mark.parametrize("named", [False, True])
-async def test_documents_are_ranked_as_sentence_transformers_scores_them(
-    ranking: Client, ranker: Ranker, raw: bool, named: bool
-) -> None:
-    """Also one that is far too long, which is cut; a document is a plain string, or null."""
-    scores = (
-        ranker.logits([(QUERY, text) for text in TEXTS]) if raw else ranker.scores(QUERY, TEXTS)
-    )
-    body = BODY | {"raw_scores": raw, "return_documents": named, "top_n": 4, "model": "other"}
-    response = await ranking.post("/rerank", json=body)
-    reply = response.json()
-    assert reply.keys() - {"warnings"} == {"object", "results", "model", "usage", "id", "created"}
-    assert (reply["object"], reply["model"]) == ("rerank", "cross")
-    assert response.headers["x-model"] == "cross"
-    tokens = int(response.headers["x-compute-tokens"])
-    assert reply["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
-    order = np.argsort(-scores, kind="stable")[:4]
-    assert [one["index"] for one in reply["results"]] == order.tolist()
-    for one, index in zip(reply["results"], order, strict=True):
-        assert one.keys() == {"index", "relevance_score", "document"}
-        assert one["relevance_score"] == pytest.approx(float(scores[index]), abs=1e-4)
-        assert one["document"] == (TEXTS[index] if named else None)
 
 
 async def test_white_space_around_texts_is_left_out(ranking: Client) -> None:

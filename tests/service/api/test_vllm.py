@@ -225,43 +225,6 @@ RERANK_BODY: dict[str, Any] = {"query": QUERY, "documents": TEXTS, "truncate_pro
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_ranks_are_a_cross_encoders_with_their_documents(
-    ranking: Client, ranker: Ranker, path: str
-) -> None:
-    """The form of vLLM's `RerankResponse`; sentence-transformers is the oracle of the scores."""
-    scores = ranker.scores(QUERY, TEXTS)
-    order = np.argsort(-scores, kind="stable").tolist()
-    for top_n, count in ((None, len(TEXTS)), (0, len(TEXTS)), (2, 2)):
-        answer = await ranking.post(path, json=RERANK_BODY | {"top_n": top_n})
-        reply = answer.json()
-        assert answer.status_code == 200, answer.text
-        assert reply.keys() >= {"id", "model", "usage", "results"}
-        assert reply["usage"].keys() == {"prompt_tokens", "total_tokens"}
-        assert [one["index"] for one in reply["results"]] == order[:count]
-        for one in reply["results"]:
-            assert one["relevance_score"] == pytest.approx(float(scores[one["index"]]), abs=1e-4)
-            assert one["document"] == {"text": TEXTS[one["index"]]}
-
-
-async def test_logits_are_given_without_activation(ranking: Client, ranker: Ranker) -> None:
-    logits = ranker.logits([(QUERY, text) for text in TEXTS])
-    reply = (await ranking.post("/v1/rerank", json=RERANK_BODY | {"use_activation": False})).json()
-    for one in reply["results"]:
-        assert one["relevance_score"] == pytest.approx(float(logits[one["index"]]), abs=1e-4)
-
-
-async def test_a_document_is_cut_to_its_own_number_of_tokens(
-    ranking: Client, ranker: Ranker
-) -> None:
-    body = RERANK_BODY | {"documents": ["a b c d e f"], "max_tokens_per_doc": 2}
-    (one,) = (await ranking.post("/rerank", json=body)).json()["results"]
-    assert one["relevance_score"] == pytest.approx(
-        float(ranker.scores(QUERY, ["a b"])[0]), abs=1e-4
-    )
-    assert one["document"] == {"text": "a b c d e f"}
-
-
-@pytest.mark.parametrize("path", PATHS)
 async def test_texts_that_are_too_long_are_refused_as_vllm_does(ranking: Client, path: str) -> None:
     """Errors have vLLM's form; `truncation_side` selects this form, `user` does not."""
     body = {"query": QUERY, "documents": ["q " * 600], "truncation_side": "right"}

@@ -9,14 +9,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from scipy.special import expit
 from sentence_transformers import MultiVectorEncoder
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from tests.model.late_checkpoints import DOCUMENTS
 from tests.model.late_checkpoints import QUERY as LATE_QUERY
-from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
+from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
 from tests.service.harness import Client, assert_problem, serving
 from tests.service.several import fake_of, variant
 
@@ -25,24 +24,6 @@ pytestmark = pytest.mark.anyio
 
 QUERY, TEXTS = "what is it", ["it is a cat", "", 'a "dog"\n', "nothing", "what is it"]
 LATE = LATE_QUERY, DOCUMENTS
-
-
-@pytest.mark.parametrize("raw", [False, True])
-@pytest.mark.parametrize("text", [False, True])
-async def test_texts_are_ranked_downwards(artifact: Artifact, raw: bool, text: bool) -> None:
-    rows = scores_of(artifact, RANKS, [(QUERY, one) for one in TEXTS])
-    logits = np.concatenate(rows)
-    scores = logits if raw else expit(logits)
-    body = {"query": QUERY, "texts": TEXTS, "raw_scores": raw, "return_text": text}
-    async with serving_task(artifact, RANKS) as client:
-        response = await client.post("/rerank", json=body)
-    found = response.json()
-    assert [one["index"] for one in found] == np.argsort(-logits).tolist()
-    assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
-    for one in found:
-        assert one["score"] == pytest.approx(float(scores[one["index"]]), abs=1e-6)
-        assert one.get("text") == (TEXTS[one["index"]] if text else None)
-        assert ("text" in one) == text
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import itertools
 import json
@@ -14,29 +13,19 @@ import pytest
 import safetensors.numpy
 
 from model.artifact.signature import MapKind
-from service.api.native.attention.maps import written as written_parts
 from service.api.native.attention.writers import (
-    BinaryWriter,
-    JsonWriter,
-    Writer,
     json_bytes,
     part_tensors,
     tensor_specs,
 )
-from service.api.native.texts import Header
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.schemas import NAMED
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import MapPart
-from service.inference.attention.maps import NO_MAPS, ArrayName, AttentionSelection, LayersAndHeads
-from service.inference.attention.stream import AttentionStream
-from service.inference.encoding import PreparedTexts
-from service.inference.timings import Timings
-from service.scheduler.call import ANYBODY
+from service.inference.attention.maps import ArrayName, AttentionSelection, LayersAndHeads
 from tests.service import plain
 from tests.service.api.native.attention.test_writers import (
     ENGINE,
-    ODD,
     POOLING,
     asking,
     assert_aligned,
@@ -44,10 +33,11 @@ from tests.service.api.native.attention.test_writers import (
     same,
     softmax,
     tensors_of,
+    written,
 )
 from tests.service.documented import check_documented
-from tests.service.harness import batching, body_of, manifest_of, tokenized
-from tests.service.with_targets import TextWithTarget, assert_target_result
+from tests.service.harness import tokenized
+from tests.service.with_targets import Case, assert_result
 
 TEXTS = [
     dataclasses.replace(tokenized(source), target=tokenized(target))
@@ -188,46 +178,24 @@ def selections() -> list[AttentionSelection]:
     return found
 
 
-def texts() -> list[TextWithTarget]:
-    return [
-        TextWithTarget(tokenized(s, seed), tokenized(t, 100 + seed), (s - 1,), (0,), POOLING)
-        for seed, (s, t) in enumerate(zip(SOURCES, TARGETS, strict=True))
+def with_targets() -> list[Case]:
+    sizes = enumerate(zip(SOURCES, TARGETS, strict=True))
+    texts = [
+        dataclasses.replace(tokenized(source, seed), target=tokenized(target, 100 + seed))
+        for seed, (source, target) in sizes
     ]
-
-
-def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> bytes:
-    every = texts()
-    given = [dataclasses.replace(one.text, target=one.target) for one in every]
-    layers, _ = asked.maps.get("encoder", NO_MAPS)
-    header = Header("a/model", "torch", {"layers": [*layers], "decoder_layers": [1, 0]})
-    writer: Writer = JsonWriter(header, asked, given)
-    if binary:
-        writer = BinaryWriter(header, asked, given, half=half)
-
-    async def parts() -> list[bytes]:
-        with batching(ENGINE) as (batcher, _):
-            # The decoder reads the start token, and never the last label
-            of_texts = {int(one.text.input_ids[-1]) for one in every}
-            of_targets = {-1, *(int(one.target.input_ids[-1]) for one in every)}
-            ends = of_texts, of_targets
-            prepared = PreparedTexts([*given], ANYBODY, batcher, Timings(0, 0.0, 0.0))
-            stream = AttentionStream(prepared, manifest_of(ODD, -1), asked, ends, writer.dump)
-            return [body_of([part]) async for part in written_parts(stream, writer)]
-
-    body = b"".join(asyncio.run(parts()))
-    assert writer.length == (len(body) if binary else None)
-    return body
+    return [Case(text, (text.size - 1,), POOLING, 5, (0,)) for text in texts]
 
 
 @pytest.mark.parametrize("asked", selections(), ids=named)
 def test_both_forms_hold_what_was_computed(asked: AttentionSelection) -> None:
-    body = written(asked, binary=False)
+    body = written(asked, with_targets(), binary=False)
     reply = json.loads(body)
     assert reply["usage"] == {"inputs": 4, "tokens": sum(SOURCES) + sum(TARGETS)}
-    for case, result in zip(texts(), reply["results"], strict=True):
-        assert_target_result(result, ENGINE, case, asked)
+    for case, result in zip(with_targets(), reply["results"], strict=True):
+        assert_result(result, ENGINE, case, asked)
     for half in (False, True):
-        binary = written(asked, binary=True, half=half)
+        binary = written(asked, with_targets(), binary=True, half=half)
         assert_aligned(binary)
         same(safetensors.numpy.load(binary), tensors_of(reply, half=half))
 
@@ -242,7 +210,7 @@ def test_replies_have_the_documented_fields() -> None:
             include=selection.include.union(rollouts),
             part=MapPart() if selection.top_k else part,
         )
-        body = written(asked, binary=False)
+        body = written(asked, with_targets(), binary=False)
         content = json.loads(body)
         check_documented("AttentionReply", content | {"heads": []})
         sent.update(*content["results"])

@@ -20,7 +20,7 @@ from model.artifact.manifest import Artifact
 from service.api.native.attention.maps import WHOLE_BYTES
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.route import PartsResponse
-from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
+from service.engines.contract import MapsTask, Output, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.http.exchange import Turns
@@ -46,67 +46,6 @@ EVERYTHING = {
     "heads": [1, 0],
     "ablate": [{"layer": 0, "head": -1}, {"layer": 1, "head": 0}],
 }
-
-
-def maps_of(
-    engine: OnnxEngine, text: TextTask, layers: Sequence[int], heads: tuple[int, ...]
-) -> Any:
-    """Return the maps `[layers, heads, S, S]`."""
-    hidden = engine.run([text])[0].hidden
-    tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
-    return np.stack([np.asarray(output.maps) for output in engine.run(tasks)])
-
-
-def products_of(
-    engine: OnnxEngine, text: TextTask, layers: Sequence[int], heads: tuple[int, ...]
-) -> Any:
-    """Return the value products `[layers, S, heads, heads]`."""
-    hidden = engine.run([text])[0].hidden
-    tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads, values=True) for layer in layers]
-    return np.stack([np.asarray(output.value_products) for output in engine.run(tasks)])
-
-
-def close(found: Any, wanted: Any, atol: float = 1e-5) -> None:
-    assert np.shape(found) == wanted.shape
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("top_k", [None, 3])
-async def test_everything_at_once_is_the_engines_own(
-    client: httpx.AsyncClient, onnx_engine: OnnxEngine, top_k: int | None
-) -> None:
-    body = {"inputs": TEXTS, **EVERYTHING, "top_k": top_k}
-    reply = (await client.post("/attention", json=body)).json()
-    assert (reply["layers"], reply["heads"]) == ([1, 0], [1, 0])
-    assert reply["usage"]["inputs"] == len(TEXTS)
-    for result in reply["results"]:
-        ids, segments = np.array(result["token_ids"]), np.array(result["segment_ids"])
-        states, pooling = (0, 1), Pooling(2, "mean")
-        ablated = TextTask(ids, segments, states, pooling, ((0, 1), (1, 0)))
-        whole = TextTask(ids, segments, (), pooling)
-        maps = maps_of(onnx_engine, ablated, [1, 0], (1, 0))
-        separators = [place for place, token in enumerate(result["tokens"]) if token == "[SEP]"]
-        assert len(separators) == 1 + (len(ids) == 5)
-        found = result["attention"]
-        if top_k:
-            chosen = np.take_along_axis(maps, np.array(found["indices"]), axis=-1)
-            np.testing.assert_allclose(found["values"], chosen, rtol=0, atol=1e-5)
-            found, maps_asked = found["values"], plain.largest(maps, top_k)[1]
-        else:
-            maps_asked = maps
-        close(found, maps_asked)
-        wanted = plain.statistics(maps, separators)
-        assert result["stats"].keys() == wanted.keys()
-        for name, values in wanted.items():
-            close(result["stats"][name], values, atol=1e-4)
-        close(result["rollout"], plain.rollout(maps_of(onnx_engine, ablated, [0, 1], (0, 1))))
-        wanted_norms = plain.norms(maps, products_of(onnx_engine, ablated, [1, 0], (1, 0)))
-        np.testing.assert_allclose(result["norms"], wanted_norms, rtol=1e-4, atol=1e-6)
-        every = onnx_engine, ablated, [0, 1], (0, 1)
-        close(result["norm_rollout"], plain.norm_rollout(maps_of(*every), products_of(*every)))
-        pooled = [np.asarray(output.pooled) for output in onnx_engine.run([ablated, whole])]
-        assert result["pooled_shift"] == pytest.approx(plain.turned(*pooled), abs=1e-6)
-        assert result["pooled_shift"] > 1e-4
 
 
 async def test_the_shift_is_of_the_checkpoints_own_pooling(

@@ -26,7 +26,7 @@ from service.inference.tokenization.tokenizer import Limits, Options, TextTokeni
 from tests.service import plain
 from tests.service.documented import check_documented
 from tests.service.harness import assert_problem, serving
-from tests.service.with_targets import TextWithTarget, assert_target_result, with_decoder
+from tests.service.with_targets import Case, assert_result, with_decoder
 
 pytestmark = pytest.mark.anyio
 
@@ -55,24 +55,22 @@ async def decoder_client(
         yield client
 
 
-def tokenized_pairs(
-    artifact: Artifact, texts: list[Any], targets: list[str]
-) -> list[TextWithTarget]:
+def tokenized_pairs(artifact: Artifact, texts: list[Any], targets: list[str]) -> list[Case]:
     """Return the texts tokenised by the artifact's tokenizer; [SEP] is 102."""
     manifest = artifact.manifest
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, Limits(512, 10**6))
-    found = zip(
-        tokenizer.tokenize(texts, Options()), tokenizer.tokenize(targets, Options()), strict=True
-    )
+    read, labels = (tokenizer.tokenize(given, Options()) for given in (texts, targets))
+    for text, target in zip(read, labels, strict=True):
+        text.target = target
     return [
-        TextWithTarget(
+        Case(
             text,
-            target,
             np.flatnonzero(text.input_ids == 102).tolist(),
-            np.flatnonzero(shift_right(target.input_ids, 102) == 102).tolist(),
             Pooling(2, "mean"),
+            manifest.config.num_attention_heads,
+            np.flatnonzero(shift_right(target.input_ids, 102) == 102).tolist(),
         )
-        for text, target in found
+        for text, target in zip(read, labels, strict=True)
     ]
 
 
@@ -106,7 +104,7 @@ async def test_replies_are_the_engines_own(
     for pair, result in zip(
         tokenized_pairs(decoder_artifact, TEXTS, TARGETS), reply["results"], strict=True
     ):
-        assert_target_result(result, FakeEngine(config), pair, selection)
+        assert_result(result, FakeEngine(config), pair, selection)
     counted = sum(len(one["tokens"]) + len(one["target_tokens"]) for one in reply["results"])
     assert reply["usage"] == {"inputs": 3, "tokens": counted}
     assert response.headers["x-compute-tokens"] == str(counted)

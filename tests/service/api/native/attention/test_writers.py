@@ -21,21 +21,19 @@ from safetensors import safe_open
 
 from model.config.encoder import EncoderConfig
 from service.api.native.attention.maps import written as written_parts
-from service.api.native.attention.writers import BinaryWriter, JsonWriter, json_bytes
+from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer, json_bytes
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
-from service.engines.contract import MapsTask, Output, Pooling, TextTask
+from service.engines.contract import MapsTask, Pooling
 from service.engines.fake import FakeEngine
-from service.inference.attention.maps import ArrayName, AttentionSelection
+from service.inference.attention.maps import NO_MAPS, ArrayName, AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
-from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY
-from tests.service import plain
 from tests.service.harness import CONFIG, batching, body_of, manifest_of, tokenized
-from tests.service.with_targets import PREFIXES
+from tests.service.with_targets import PREFIXES, Case, assert_result
 
 ODD = EncoderConfig.model_validate(
     CONFIG.model_dump() | {"num_hidden_layers": 3, "num_attention_heads": 5, "hidden_size": 15}
@@ -91,119 +89,40 @@ def everything() -> list[AttentionSelection]:
     ]
 
 
-def separators(text: Text) -> tuple[int, ...]:
-    return tuple(range(0, len(text.input_ids), 2))
+def cases(lengths: Sequence[int]) -> list[Case]:
+    texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
+    return [Case(text, tuple(range(0, text.size, 2)), POOLING, 5) for text in texts]
 
 
 def written(
     asked: AttentionSelection,
-    lengths: Sequence[int],
+    given: Sequence[Case],
     *,
     binary: bool,
     half: bool = False,
     engine: FakeEngine = ENGINE,
 ) -> bytes:
     """Return the reply to some texts."""
-    texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
-    layers, heads = asked.maps["encoder"]
+    texts = [case.text for case in given]
+    layers, heads = asked.maps.get("encoder", NO_MAPS)
     header = Header("a/model", "torch", {"layers": [*layers], "heads": [*heads]})
-    writer: BinaryWriter | JsonWriter
+    writer: Writer = JsonWriter(header, asked, texts)
     if binary:
         writer = BinaryWriter(header, asked, texts, half=half)
-    else:
-        writer = JsonWriter(header, asked, texts)
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
-            ends = {int(text.input_ids[place]) for text in texts for place in separators(text)}
+            # The decoder reads the start token, and never the last label
+            ends = {int(case.text.input_ids[place]) for case in given for place in case.separators}
+            of_targets = {-1, *(int(text.target.input_ids[-1]) for text in texts if text.target)}
             prepared = PreparedTexts([*texts], ANYBODY, batcher, Timings(0, 0.0, 0.0))
-            manifest = manifest_of(ODD)
-            stream = AttentionStream(prepared, manifest, asked, (ends, ()), writer.dump)
+            manifest = manifest_of(ODD, -1 if asked.targets else None)
+            stream = AttentionStream(prepared, manifest, asked, (ends, of_targets), writer.dump)
             return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
     assert writer.length == (len(body) if binary else None)
     return body
-
-
-def maps_of(
-    text: Text, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
-) -> Any:
-    """Return the maps `[layers, heads, S, S]`, from the engine itself."""
-    return np.stack([found.maps for found in answers(text, asked, layers, heads)])  # type: ignore[arg-type]
-
-
-def products_of(
-    text: Text, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
-) -> Any:
-    """Return the value products `[layers, S, heads, heads]`, from the engine itself."""
-    found = answers(text, asked, layers, heads)
-    return np.stack([one.value_products for one in found])  # type: ignore[arg-type]
-
-
-def answers(
-    text: Text, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
-) -> list[Output]:
-    task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated["encoder"])
-    hidden = zip(ENGINE.expected(task).hidden, layers, strict=True)
-    return [
-        ENGINE.expected(MapsTask(states, states, n, tuple(heads), values=True))
-        for states, n in hidden
-    ]
-
-
-def expected_shift(text: Text, asked: AttentionSelection) -> float:
-    pooled = [
-        ENGINE.expected(TextTask(text.input_ids, text.segment_ids, (), POOLING, ablated)).pooled
-        for ablated in (asked.ablated["encoder"], ())
-    ]
-    return plain.turned(*pooled)  # type: ignore[arg-type]
-
-
-def assert_result(found: dict[str, Any], text: Text, asked: AttentionSelection) -> None:
-    """Check that a text's JSON is complete and right, and has no other fields."""
-    fields = set(TEXT_FIELDS)
-    maps = maps_of(text, asked, *asked.maps["encoder"])
-    if "weights" in asked.include and asked.top_k is None:
-        fields.add("attention")
-        np.testing.assert_array_equal(np.array(found["attention"], "f4"), maps, strict=True)
-    elif "weights" in asked.include:
-        fields.add("attention")
-        assert found["attention"].keys() == {"indices", "values"}
-        indices, values = plain.largest(maps, asked.top_k or 0)
-        np.testing.assert_array_equal(np.array(found["attention"]["indices"]), indices, strict=True)
-        largest = np.array(found["attention"]["values"], "f4")
-        np.testing.assert_array_equal(largest, values, strict=True)
-    if "stats" in asked.include:
-        fields.add("stats")
-        wanted = plain.statistics(maps, separators(text))
-        assert found["stats"].keys() == wanted.keys()
-        for name, values in wanted.items():
-            array = np.array(found["stats"][name])
-            np.testing.assert_allclose(array, values, atol=1e-6, strict=True)
-    if "rollout" in asked.include:
-        fields.add("rollout")
-        whole = plain.rollout(maps_of(text, asked, range(3), range(5)))
-        np.testing.assert_allclose(np.array(found["rollout"]), whole, atol=1e-6, strict=True)
-    if "norms" in asked.include:
-        fields.add("norms")
-        wanted_norms = plain.norms(maps, products_of(text, asked, *asked.maps["encoder"]))
-        norms = np.array(found["norms"])
-        np.testing.assert_allclose(norms, wanted_norms, rtol=1e-6, strict=True)
-    if "norm_rollout" in asked.include:
-        fields.add("norm_rollout")
-        every = text, asked, range(3), range(5)
-        whole = plain.norm_rollout(maps_of(*every), products_of(*every))
-        np.testing.assert_allclose(np.array(found["norm_rollout"]), whole, atol=1e-6, strict=True)
-    if asked.ablates:
-        fields.add("pooled_shift")
-        assert found["pooled_shift"] == pytest.approx(expected_shift(text, asked), abs=1e-6)
-    assert found.keys() == fields
-    assert found["tokens"] == text.tokens
-    assert found["token_ids"] == text.input_ids.tolist()
-    assert found["segment_ids"] == text.segment_ids.tolist()
-    assert found["offsets"] == [list(pair) for pair in text.offsets]
-    assert found["truncated"] is text.truncated
 
 
 def tensors_of(reply: dict[str, Any], *, half: bool) -> dict[str, Any]:
@@ -270,15 +189,15 @@ def assert_aligned(body: bytes) -> None:
 
 @pytest.mark.parametrize("asked", everything(), ids=named)
 def test_both_forms_hold_what_was_computed(asked: AttentionSelection, tmp_path: Path) -> None:
-    reply = json.loads(written(asked, RAGGED, binary=False))
+    reply = json.loads(written(asked, cases(RAGGED), binary=False))
     assert [*reply] == ["model", "backend", "layers", "heads", "results", "usage"]
     assert (reply["model"], reply["backend"]) == ("a/model", "torch")
     assert [reply["layers"], reply["heads"]] == [*map(list, asked.maps["encoder"])]
     assert reply["usage"] == {"inputs": 5, "tokens": 16}
-    for seed, (length, result) in enumerate(zip(RAGGED, reply["results"], strict=True)):
-        assert_result(result, tokenized(length, seed), asked)
+    for case, result in zip(cases(RAGGED), reply["results"], strict=True):
+        assert_result(result, ENGINE, case, asked)
     for half in (False, True):
-        body = written(asked, RAGGED, binary=True, half=half)
+        body = written(asked, cases(RAGGED), binary=True, half=half)
         assert_aligned(body)
         wanted = tensors_of(reply, half=half)
         same(safetensors.numpy.load(body), wanted)
@@ -293,7 +212,7 @@ def test_both_forms_hold_what_was_computed(asked: AttentionSelection, tmp_path: 
 def test_metadata_holds_the_lists(tmp_path: Path) -> None:
     file = tmp_path / "reply.safetensors"
     asked = asking(("stats",), layers=(1, 0), heads=(2,))
-    file.write_bytes(written(asked, RAGGED, binary=True))
+    file.write_bytes(written(asked, cases(RAGGED), binary=True))
     with safe_open(file, framework="numpy") as reply:
         metadata = reply.metadata()
     texts = [tokenized(length, seed) for seed, length in enumerate(RAGGED)]
@@ -354,7 +273,7 @@ def test_json_is_never_longer_than_predicted(
         asked = dataclasses.replace(asked, top_k=top_k)
     engine = SharpEngine(ODD)
     engine.sharpness = sharpness
-    body = written(asked, lengths, binary=False, engine=engine)
+    body = written(asked, cases(lengths), binary=False, engine=engine)
     reply = json.loads(body)
     for result in reply["results"]:
         for name in result.keys() - TEXT_FIELDS:
