@@ -1,4 +1,4 @@
-"""Clients in this event loop, for tests that stop or kill the server."""
+"""Closed loop of clients in this event loop, also of servers that are stopped or killed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 from testing.client import HANG_SECONDS, Connection, Lost, Reply
 
 RETRY_SECONDS = 0.02
+Judge = Callable[[Reply], str]
+"""Function from a reply to its outcome."""
 
 
 @dataclass
@@ -23,12 +25,10 @@ class Clients:
     """
 
     port: int
-    requests: Sequence[bytes]
-    """Requests, sent in turn."""
-    judge: Callable[[int, Reply], str]
-    """Function from a request's number and its reply to the outcome."""
+    requests: Iterator[tuple[bytes, Judge]]
+    """Requests, sent in turn by whichever client is free; clients end with the last."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Counts of the judge's outcomes, `lost` (sent, not answered) and `refused` (not connected)."""
+    """Counts of the judges' outcomes, `lost` (sent, not answered) and `refused` (not connected)."""
     killed: float = math.inf
     """`time.monotonic()` at which a process of the service was killed."""
     late: int = 0
@@ -36,16 +36,22 @@ class Clients:
     pause_seconds: float = 0.0
     """Seconds between a reply and the client's next request, to leave processor time to a process
     that is starting."""
+    surplus: int = 0
+    """Number of unrequested bytes received after replies."""
     stopping: bool = False
 
     @contextlib.asynccontextmanager
     async def running(self, count: int) -> AsyncIterator[None]:
         """Run `count` clients during the block; at the end each waits for its last reply."""
         async with asyncio.TaskGroup() as group:
-            for number in range(count):
-                group.create_task(self._client(number))
+            for _ in range(count):
+                group.create_task(self._client())
             yield
             self.stopping = True
+
+    async def finish(self, count: int) -> None:
+        """Run `count` clients until all requests are answered or lost."""
+        await asyncio.gather(*(self._client() for _ in range(count)))
 
     async def until(self, outcome: str, count: int) -> None:
         """Wait until an outcome has occurred `count` times.
@@ -58,7 +64,7 @@ class Clients:
             while self.outcomes[outcome] < count:
                 await asyncio.sleep(0.01)
 
-    async def _client(self, number: int) -> None:
+    async def _client(self) -> None:
         while not self.stopping:
             try:
                 connection = await Connection.to(self.port)
@@ -67,19 +73,27 @@ class Clients:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 async with connection:
-                    await self._use(connection, number)
+                    goes_on = await self._use(connection)
+                self.surplus += connection.surplus
+                if not goes_on:
+                    return
 
-    async def _use(self, connection: Connection, number: int) -> None:
-        closes, made = False, time.monotonic()
-        while not (closes or self.stopping):
-            number = (number + 1) % len(self.requests)
+    async def _use(self, connection: Connection) -> bool:
+        """Use a connection until it ends; return whether there are further requests."""
+        made = time.monotonic()
+        while not self.stopping:
+            content, judge = next(self.requests, (b"", None))
+            if judge is None:
+                return False
             try:
-                reply = await connection.ask(self.requests[number])
+                reply = await connection.ask(content)
             except Lost:
                 self.outcomes["lost"] += 1
                 self.late += made > self.killed
-                return
-            closes = reply.closes
-            self.outcomes[self.judge(number, reply)] += 1
+                return True
+            self.outcomes[judge(reply)] += 1
             if self.pause_seconds:
                 await asyncio.sleep(self.pause_seconds)
+            if reply.closes:
+                return True
+        return False

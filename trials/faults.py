@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -78,27 +80,17 @@ async def faults(scale: Scale) -> list[Gate]:
 
 async def flaky(scale: Scale) -> list[Gate]:
     """Let one batch in 50 raise, a thousand times, while 32 clients request 10 texts each."""
-    errors, outcomes, raised = scale.of(1_000, 8), Counter[str](), 0
+    errors = scale.of(1_000, 8)
+    lists = ([GOOD[(number + i) % len(GOOD)] for i in range(10)] for number in itertools.count())
+    requests = ((request("/encode", body(texts)), partial(outcome, texts)) for texts in lists)
     small_batches = {"max_batch_tokens": 4 * MOST_TEXTS, **PATIENT}
     async with stub({"raise_every": 50}, **small_batches) as service:
-
-        async def client(number: int) -> None:
-            nonlocal raised
-            connection = await Connection.to(service.port)
-            while raised < errors:
-                number += 1
-                texts = [GOOD[(number + i) % len(GOOD)] for i in range(10)]
-                reply = await connection.ask(request("/encode", body(texts)))
-                outcomes[outcome(texts, reply)] += 1
-                if number % 20 == 0:
-                    raised = (await service.counts())["raised"]
-            connection.close()
-
-        async with asyncio.TaskGroup() as group:
-            for number in range(CLIENTS):
-                group.create_task(client(number))
+        load = Clients(service.port, requests)
+        async with load.running(CLIENTS):
+            while (await service.counts())["raised"] < errors:
+                await asyncio.sleep(0.05)
         after = Counter([await encoded(service, GOOD) for _ in range(20)])
-        raised = (await service.counts())["raised"]
+        raised, outcomes = (await service.counts())["raised"], load.outcomes
     return [
         at_least("one batch in 50 raises: errors injected", errors, raised),
         Gate(
@@ -383,8 +375,8 @@ CLEAN = 50
 
 def clients(port: int) -> Clients:
     """Return clients that request one text at a time and check the replies."""
-    requests = [request("/encode", body([text])) for text in TEXTS]
-    return Clients(port, requests, lambda number, reply: outcome([TEXTS[number]], reply))
+    single = [(request("/encode", body([text])), partial(outcome, [text])) for text in TEXTS]
+    return Clients(port, itertools.cycle(single))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ import orjson
 from safetensors.numpy import load
 
 from benchmarks.harness.texts import read_workload
-from testing.client import Connection, Lost, Reply, ask, request
+from testing.client import Reply, ask, request
+from testing.clients import Clients
 from trials import oracle
 from trials.gates import Gate, Scale, at_least, at_most, exactly
 from trials.servers import BINARY, Service, serve, stub
@@ -107,43 +108,28 @@ def requests(generator: random.Random, names: Sequence[str | None]) -> Iterator[
         )
 
 
-async def at_once(service: Service, count: int, models: Mapping[str, int]) -> Counter[str]:
+async def at_once(service: Service, count: int, models: Mapping[str, int]) -> Clients:
     """Run clients that each send the next request as soon as they have a reply."""
-    outcomes, todo = Counter[str](), iter(range(count))
     names = [*models, *models, None, UNKNOWN] if models else [None]
-    source = requests(random.Random(SEED), names)
-
-    async def client() -> None:
-        connection = await Connection.to(service.port)
-        for _ in todo:
-            asked = next(source)
-            try:
-                reply = await connection.ask(asked.content())
-            except Lost:
-                outcomes["lost"] += 1
-                connection = await Connection.to(service.port)
-            else:
-                outcomes[asked.outcome(reply, models)] += 1
-        outcomes["surplus"] += connection.surplus
-        connection.close()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CONNECTIONS):
-            group.create_task(client())
-    return outcomes
+    asked = itertools.islice(requests(random.Random(SEED), names), count)
+    load = Clients(
+        service.port, ((one.content(), partial(one.outcome, models=models)) for one in asked)
+    )
+    await load.finish(CONNECTIONS)
+    return load
 
 
 async def mixups(scale: Scale) -> list[Gate]:
     """Send requests of every shape to one model."""
     count = scale.of(200_000, 600)
     async with stub(max_batch_tokens=128) as service:
-        outcomes = await at_once(service, count, {})
+        load = await at_once(service, count, {})
         counts = await service.counts()
     batches, texts = counts["batches"], counts["texts"]
     return [
-        exactly("replies that are right", count, outcomes["right"]),
-        *(exactly(name, 0, outcomes[name]) for name in ("mixed up", "lost", "refused")),
-        exactly("bytes beyond one reply each", 0, outcomes["surplus"]),
+        exactly("replies that are right", count, load.outcomes["right"]),
+        *(exactly(name, 0, load.outcomes[name]) for name in ("mixed up", "lost", "refused")),
+        exactly("bytes beyond one reply each", 0, load.surplus),
         Gate("texts a batch", "> 1", f"{texts / batches:.1f}", texts > batches),
     ]
 
@@ -152,7 +138,7 @@ async def models(scale: Scale) -> list[Gate]:
     """Send requests to several models, each with vectors of its own size."""
     count = scale.of(100_000, 400)
     async with stub(models=MODELS, max_batch_tokens=128) as service:
-        outcomes = await at_once(service, count, MODELS)
+        outcomes = (await at_once(service, count, MODELS)).outcomes
     unknown = outcomes["unknown"]
     return [
         exactly("replies of the model that was named", count - unknown, outcomes["right"]),

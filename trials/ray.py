@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model.artifact.manifest import MANIFEST
-from testing.client import HANG_SECONDS, Connection, Lost, Reply, ask, request
+from testing.client import HANG_SECONDS, Lost, Reply, ask, request
 from testing.clients import Clients
 from trials import ray_cluster as cluster
 from trials.faults import body, outcome
@@ -175,20 +176,14 @@ async def stopped(port: int, journal: Path) -> list[Gate]:
 
 async def rate(port: int, replicas: int, seconds: float) -> float:
     """Return the texts a second with enough clients to keep every replica busy."""
-    done = 0
-    until = time.monotonic() + seconds
-
-    async def client(number: int) -> None:
-        nonlocal done
-        async with await Connection.to(port) as connection:
-            for turn in itertools.count():
-                sent = request("/encode", body(TEXT), {"x-request-id": f"r{number}-{turn}"})
-                right = outcome(TEXT, await connection.ask(sent)) == "right"
-                if time.monotonic() > until:
-                    return
-                done += right
-
-    await asyncio.gather(*(client(number) for number in range(CLIENTS_A_REPLICA * replicas)))
+    contents = (
+        request("/encode", body(TEXT), {"x-request-id": f"r{number}"})
+        for number in itertools.count()
+    )
+    load = Clients(port, ((content, partial(outcome, TEXT)) for content in contents))
+    async with load.running(CLIENTS_A_REPLICA * replicas):
+        await asyncio.sleep(seconds)
+        done = load.outcomes["right"]
     return done / seconds
 
 
@@ -251,7 +246,7 @@ async def configured(port: int, scale: Scale) -> list[Gate]:
                 reply = await asked(port, "engine", body(TEXT))
                 engine = str(reply.json()["backend"]) if reply.status == 200 else ""
     content = request("/encode", body(TEXT), {"x-request-id": "load"})
-    load = Clients(port, [content], lambda _, reply: str(reply.status))
+    load = Clients(port, itertools.repeat((content, lambda reply: str(reply.status))))
     async with load.running(CLIENTS):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONFIGURED_SECONDS):

@@ -18,9 +18,9 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from safetensors.numpy import load_file, save_file
 
 from benchmarks.harness.service import default_artifact
 from model.artifact.manifest import GOLDEN, MANIFEST
-from testing.client import Connection, Lost, Reply, ask, request
-from testing.clients import Clients
+from testing.client import Connection, Reply, ask, request
+from testing.clients import Clients, Judge
 from trials.gates import Gate, Scale, at_least, at_most, exactly
 from trials.servers import Service, serve
 
@@ -69,55 +69,31 @@ class Served:
         return version in self.allowed or (version == self.before and sent <= self.changed)
 
 
-@dataclass
 class Load:
     """Clients that ask all models without pause."""
 
-    port: int
-    served: dict[str, Served]
-    outcomes: Counter[str] = field(default_factory=Counter)
-    seconds: list[tuple[str, float, float]] = field(default_factory=list)
-    """Model, time of sending and seconds of each request."""
-    stopping: bool = False
-    _known: dict[tuple[object, ...], object] = field(default_factory=dict)
-    """Fingerprint of each version, and vector of each text by it."""
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run all clients during the block; at the end each waits for its last reply."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(CONNECTIONS):
-                group.create_task(self._client(random.Random(number)))
-            yield
-            self.stopping = True
+    def __init__(self, port: int, served: dict[str, Served]) -> None:
+        self.served = served
+        self.clients = Clients(port, self._requests())
+        self._seconds: list[tuple[str, float, float]] = []
+        """Model, time of sending and seconds of each request."""
+        self._known: dict[tuple[object, ...], object] = {}
+        """Fingerprint of each version, and vector of each text by it."""
 
     def p99(self, begin: float, end: float) -> float:
         """Return the 99th percentile of the untouched model's seconds, of requests of a time."""
-        times = [s for name, at, s in self.seconds if name == UNTOUCHED and begin <= at < end]
+        times = [s for name, at, s in self._seconds if name == UNTOUCHED and begin <= at < end]
         return float(np.percentile(times, 99))
 
-    async def _client(self, chance: random.Random) -> None:
-        while not self.stopping:
-            with contextlib.suppress(OSError):
-                async with await Connection.to(self.port) as connection:
-                    await self._use(connection, chance)
-
-    async def _use(self, connection: Connection, chance: random.Random) -> None:
-        while not self.stopping:
+    def _requests(self) -> Iterator[tuple[bytes, Judge]]:
+        chance = random.Random(SEED)
+        while True:
             name, text = chance.choice(list(self.served)), chance.choice(TEXTS)
             body = {"inputs": text, "outputs": ["pooled"], "model": name, "normalize": False}
-            sent = time.monotonic()
-            try:
-                reply = await connection.ask(request("/encode", body))
-            except Lost:
-                self.outcomes["lost"] += 1
-                return
-            self.seconds.append((name, sent, time.monotonic() - sent))
-            self.outcomes[self._judge(name, text, sent, reply)] += 1
-            if reply.closes:
-                return
+            yield request("/encode", body), partial(self._judge, name, text, time.monotonic())
 
     def _judge(self, name: str, text: str, sent: float, reply: Reply) -> str:
+        self._seconds.append((name, sent, time.monotonic() - sent))
         if reply.status != 200:
             return f"status {reply.status}"
         content = reply.json()
@@ -223,17 +199,17 @@ async def swaps(scale: Scale) -> list[Gate]:
             load = Load(service.port, {f"m{n}": Served({2}, 2) for n in range(MODELS)})
             for name in load.served:
                 await command(service.port, f"{name}/load")
-            async with load.running():
+            async with load.clients.running(CONNECTIONS):
                 began = time.monotonic()
                 await asyncio.sleep(quiet)
                 changing = time.monotonic()
                 statuses, grown, longest = await _rounds(service, load, root, rounds)
                 ended = time.monotonic()
     ratio = load.p99(changing, ended) / load.p99(began, changing)
-    growth = GROWTH * scale.slack
+    growth, outcomes = GROWTH * scale.slack, load.clients.outcomes
     return [
-        exactly("outcomes of requests", {"right"}, set(load.outcomes)),
-        at_least("… requests answered", scale.of(100_000, 100), load.outcomes["right"]),
+        exactly("outcomes of requests", {"right"}, set(outcomes)),
+        at_least("… requests answered", scale.of(100_000, 100), outcomes["right"]),
         exactly("unexpected statuses of swaps", set(), statuses["swap"] - {200, BUSY}),
         exactly("… of unloads", set(), statuses["unload"] - {200, BUSY, GONE}),
         exactly("… of loads of a damaged version", set(), statuses["damaged"] - {400, BUSY}),
@@ -297,7 +273,7 @@ def _other(tensor: np.ndarray) -> np.ndarray:
     return tensor + np.float32(0.5) if tensor.dtype == np.float32 else tensor
 
 
-def fingerprint(_: int, reply: Reply) -> str:
+def fingerprint(reply: Reply) -> str:
     """Return the fingerprint of the model that has answered, or the status of an error."""
     found = reply.header("x-model-fingerprint")
     return str(found) if reply.status == 200 else f"status {reply.status}"
@@ -307,7 +283,7 @@ async def wrong_golden(scale: Scale) -> list[Gate]:
     """Swap under requests between versions, one of which has wrong golden texts."""
     refused, swapped = set[int](), set[int]()
     async with serving_versions() as service:
-        load = Clients(service.port, [request("/encode", BODY)], fingerprint)
+        load = Clients(service.port, itertools.repeat((request("/encode", BODY), fingerprint)))
         await command(service.port, f"{NAME}/load", version=GOOD[0])
         async with load.running(CLIENTS):
             for number in range(scale.of(10, 1)):

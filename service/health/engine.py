@@ -20,7 +20,6 @@ from service.errors import EngineUnavailable, ServiceError
 from service.health.live_verification import LiveVerification
 from service.inference.engine_pool import EnginePool
 from service.scheduler.scheduler import Scheduler
-from service.telemetry.metrics import ModelMetrics
 
 _log = logging.getLogger("headscope")
 
@@ -49,7 +48,6 @@ class EngineHealth:
     policy: Literal["fail", "torch"]
     give_up: Callable[[str], None]
     """Function that ends the process with a reason."""
-    metrics: ModelMetrics
     label: str = ""
     """Prefix of log messages."""
     fallback_failure: str = ""
@@ -125,7 +123,6 @@ class EngineHealth:
             stand_in = self._stand_in()
             end = "PyTorch serves" if stand_in else "the service ends"
             _log.critical("%s%s; %s", self.label, failure, end)
-            self.metrics.stood_in(stood_in=stand_in is not None)
             await self.engines.retire(failure, stand_in)
             if stand_in is None:
                 self.give_up(self.label + failure)
@@ -164,7 +161,6 @@ class EngineHealth:
                 break
         await asyncio.gather(starting, return_exceptions=True)
         _log.warning("%sthe %s engine serves again", self.label, self.engines.name)
-        self.metrics.stood_in(stood_in=False)
 
     async def _try_stand_in(self) -> None:
         """Start the stand-in engine once, so that readiness knows whether it works."""

@@ -44,6 +44,8 @@ class LiveVerification:
         """
         self.problem = ""
         """Description of the first difference beyond tolerance; or empty."""
+        self.worst: dict[Kind, float] = {}
+        """Largest difference of each kind so far."""
         self._share = share
         self._reference = reference
         usual = tolerances_of(manifest.precision, layers=0, decoder_layers=1)
@@ -115,7 +117,7 @@ class LiveVerification:
 
     def _report(self, worst: dict[Kind, Difference]) -> None:
         for kind, largest in worst.items():
-            self._metrics.live_difference(kind, largest.max_abs_diff)
+            self.worst[kind] = max(self.worst.get(kind, 0.0), largest.max_abs_diff)
             if not largest.passed:
                 problem = (
                     f"live verification failed: {kind}, max abs diff {largest.max_abs_diff:.1e}, "

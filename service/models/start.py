@@ -148,9 +148,7 @@ def _start_encoder(
             allow_unverified=settings.allow_unverified,
             tower=tower,
         ),
-        health=EngineHealth(
-            engines, live_verification, probe, trial, fallback, give_up, metrics, label
-        ),
+        health=EngineHealth(engines, live_verification, probe, trial, fallback, give_up, label),
         precision_note=precision_note(manifest.precision, engine.provider)
         if engine.name == "onnx"
         else None,

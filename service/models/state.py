@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +28,12 @@ from service.models.setup import (
 )
 from service.models.start import Shared, input_limits, start_model, torch_hosts
 from service.models.table import Models
-from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
 from service.settings.served import given_names, of_model
 from service.system import machine
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
+from service.telemetry.registry import Sample
 
 if TYPE_CHECKING:  # which needs httpx
     from service.http.image_fetch import ImageFetcher
@@ -42,70 +41,38 @@ if TYPE_CHECKING:  # which needs httpx
 _log = logging.getLogger("headscope")
 
 
-class ModelGauges:
-    """Gauges of the models of a process."""
-
-    def __init__(self, metrics: Metrics, control: ModelControl) -> None:
-        self._metrics = metrics
-        self._control = control
-        self._names: set[str] = set()
-        """Names of the models in memory at the last refresh."""
-
-    def refresh(self) -> None:
-        """Update the gauges of the models in memory, and set the gauges of unloaded models to 0."""
-        by_name: dict[str, list[ServedModel]] = {}
-        size = 0
-        for model in self._control.loader.in_memory:
-            for tower in model.towers:
-                by_name.setdefault(tower.name, []).append(tower)
-            size += self._control.loader.budget.of(model.artifact, model.settings)
-        self._metrics.registry.models_bytes.set(size)
-        for name, loaded in by_name.items():
-            self._refresh(name, loaded)
-        for name in self._names.difference(by_name):
-            self._metrics.of_model(name).unloaded()
-        self._names = set(by_name)
-        served = [model for loaded in by_name.values() for model in loaded]
-        self._metrics.engines.set({_engine(model): 1 for model in served})
-        self._metrics.versions.set(self._versions())
-
-    def _refresh(self, name: str, loaded: Sequence[ServedModel]) -> None:
-        """Update the gauges of a model, of which several versions may be in memory."""
-        metrics = self._metrics.of_model(name)
-        tokens, texts = Counter[str](), Counter[str]()
-        for model in loaded:
-            for lane in model.inference.engines.default.lanes.values():
-                tokens[lane.name] += lane.queued_tokens
-                texts[lane.name] += lane.queued_texts
-        for queue, count in tokens.items():
-            metrics.queued(queue, count, texts[queue])
-        engines = [model.inference.engines.default.engine for model in loaded]
-        metrics.on_devices([device for engine in engines for device in engine.devices])
-        limits = [model.inference.engines.limits for model in loaded]
-        metrics.limited(
-            sum(engine.concurrency for engine in engines),
-            BatchLimits(
-                max(limit.max_batch_tokens for limit in limits),
-                sum(limit.max_queue_tokens for limit in limits),
-                sum(limit.max_queue_texts for limit in limits),
-            ),
-            max(model.inference.limits.max_tokens for model in loaded),
-        )
-
-    def _versions(self) -> Counter[tuple[str, ...]]:
-        """Return the number of versions by name, version, fingerprint and state."""
-        counts = Counter[tuple[str, ...]]()
-        for one in self._control.versions(()):
-            counts[one.name, one.version, one.fingerprint or "", one.state] += 1
-        for load in self._control.loads.values():
-            counts[load.target.name, load.target.version or "", "", "loading"] += 1
-        return counts
+def model_samples(control: ModelControl) -> Iterator[Sample]:
+    """Yield the gauges of the models in memory, and of the states of their versions."""
+    for model in control.loader.in_memory:
+        for tower in model.towers:
+            yield from _samples_of(tower)
+    for one in control.versions(()):
+        yield "model_versions", (one.name, one.version, one.fingerprint or "", one.state), 1
+    for load in control.loads.values():
+        name, version = load.target.name, load.target.version or ""
+        yield "model_versions", (name, version, "", "loading"), 1
 
 
-def _engine(model: ServedModel) -> tuple[str, ...]:
-    engine = model.inference.engines.default.engine
+def _samples_of(model: ServedModel) -> Iterator[Sample]:
+    """Yield the gauges of a model or tower."""
+    name, pool, manifest = model.name, model.inference.engines, model.artifact.manifest
+    limits, engine = pool.limits, pool.default.engine
+    for lane in pool.default.lanes.values():
+        yield "queue_tokens", (name, lane.name), lane.queued_tokens
+        yield "queue_texts", (name, lane.name), lane.queued_texts
+        yield "queue_tokens_limit", (name, lane.name), limits.max_queue_tokens
+        yield "queue_texts_limit", (name, lane.name), limits.max_queue_texts
+    for device in engine.devices:
+        yield "device_up", (name, str(device.id)), device.state == "serving"
+        yield "device_queued_tokens", (name, str(device.id)), device.queued_tokens
+    yield "batch_tokens_limit", (name,), limits.max_batch_tokens
+    yield "input_tokens_limit", (name,), model.inference.limits.max_tokens
+    yield "engine_calls_limit", (name,), engine.concurrency
+    yield "degraded", (name,), pool.stand_in is not None
+    for kind, difference in model.health.live_verification.worst.items():
+        yield "live_max_abs_diff", (name, kind), difference
     kernels = ",".join(engine.attention_kernels)
-    return engine.name, engine.provider, kernels, model.artifact.manifest.precision, model.name
+    yield "engine_info", (engine.name, engine.provider, kernels, manifest.precision, name), 1
 
 
 @dataclass
@@ -137,15 +104,13 @@ class ServiceState:
     connections: list[Sized] = field(default_factory=list)
     """Open connections of each server of the application, which adds its own."""
 
-    def __post_init__(self) -> None:
-        """Set up the gauges of the models."""
-        self._gauges = ModelGauges(self.metrics, self.control)
-
     async def refresh_metrics(self) -> str:
         """Count noted events, and update the sampled metrics; return an empty text."""
-        self._gauges.refresh()
         self.metrics.refresh()
-        service = self.metrics.registry
+        service, loader = self.metrics.registry, self.control.loader
+        service.sample(model_samples(self.control))
+        sizes = (loader.budget.of(one.artifact, one.settings) for one in loader.in_memory)
+        service.models_bytes.set(sum(sizes))
         service.ready.set(not self.readiness.known_failure)
         service.connections.set(sum(map(len, self.connections)))
         service.body_bytes_in_flight.set(self.bodies.held)

@@ -12,7 +12,6 @@ from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
-    Gauge,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -22,10 +21,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from model.numerics.comparison import Kind
-from service.engines.contract import DeviceState, Task, TextTask
+from service.engines.contract import Task, TextTask
 from service.scheduler.call import RefusalReason
-from service.scheduler.lanes import LANE_SHARES, BatchLimits, LaneName
+from service.scheduler.lanes import LANE_SHARES, LaneName
 from service.settings import Settings
 from service.system import machine
 from service.system.distribution import version
@@ -36,23 +34,7 @@ from service.telemetry.shared import ServiceProcesses
 VERSIONS = "headscope_model_versions"
 """Gauge that counts the versions of each model in memory."""
 PRESENT = (VERSIONS, "headscope_engine_info")
-"""Gauges of `PresentSeries`."""
-
-
-class PresentSeries:
-    """Series of a gauge, each reported only while its labels are set."""
-
-    def __init__(self, gauge: Gauge) -> None:
-        self._gauge = gauge
-        self._present: set[tuple[str, ...]] = set()
-
-    def set(self, values: Mapping[tuple[str, ...], int]) -> None:
-        """Set the values by labels; set all other series to 0, with which they are not reported."""
-        for labels in self._present.difference(values):
-            self._gauge.labels(*labels).set(0)
-        for labels, value in values.items():
-            self._gauge.labels(*labels).set(value)
-        self._present = set(values)
+"""Gauges whose series of value 0 are not reported."""
 
 
 class LoadedModels(Collector):
@@ -83,7 +65,6 @@ class LoadedModels(Collector):
 
 
 VERIFICATION_RESULTS = ("passed", "failed", "unknown")
-NO_LIMITS = BatchLimits(0, 0, 0)
 Batch = tuple[float, int, int]
 """Seconds, texts and tokens of a batch."""
 
@@ -101,9 +82,7 @@ class ModelMetrics:
             "unknown_tokens": registry.unknown_token_inputs,
         }
         """Name of a warning → counter."""
-        self._worst: dict[Kind, float] = {}
-        self._devices: set[int] = set()
-        for metric in (*self._warnings.values(), registry.engine_restarts, registry.degraded):
+        for metric in (*self._warnings.values(), registry.engine_restarts):
             metric.labels(model)
         for result in VERIFICATION_RESULTS:
             registry.verified_batches.labels(model, result)
@@ -172,54 +151,9 @@ class ModelMetrics:
         """Record the time until the pictures of a request were decoded and prepared."""
         self._all.picture_seconds.labels(self._model).observe(seconds)
 
-    def queued(self, lane: str, tokens: int, texts: int) -> None:
-        """Set the tokens and texts that wait in a lane."""
-        self._all.queue_tokens.labels(self._model, lane).set(tokens)
-        self._all.queue_texts.labels(self._model, lane).set(texts)
-
-    def on_devices(self, devices: Sequence[DeviceState]) -> None:
-        """Set the state of each device, and its tokens in flight; of several versions, both."""
-        up, tokens = dict.fromkeys(self._devices, True), collections.Counter[int]()
-        for device in devices:
-            up[device.id] = up.get(device.id, True) and device.state == "serving"
-            tokens[device.id] += device.queued_tokens
-        for number, value in up.items():
-            self._all.device_up.labels(self._model, number).set(value)
-            self._all.device_queued_tokens.labels(self._model, number).set(tokens[number])
-        self._devices = {*up}
-
-    def stood_in(self, *, stood_in: bool) -> None:
-        """Set whether a stand-in serves the model in place of its own engine."""
-        self._all.degraded.labels(self._model).set(stood_in)
-
     def verified(self, result: str) -> None:
         """Record a live verification: `passed`, `failed`, or `unknown` if it could not run."""
         self._all.verified_batches.labels(self._model, result).inc()
-
-    def live_difference(self, kind: Kind, max_abs_diff: float) -> None:
-        """Record the difference of a live verification, and keep the largest of each kind."""
-        self._worst[kind] = max(self._worst.get(kind, 0.0), max_abs_diff)
-        self._all.live_max_abs_diff.labels(self._model, kind).set(self._worst[kind])
-
-    def limited(self, calls: int, limits: BatchLimits, most_tokens: int) -> None:
-        """Set the limits of the model; `calls` is 0 without an engine."""
-        self._all.engine_calls_limit.labels(self._model).set(calls)
-        self._all.batch_tokens_limit.labels(self._model).set(limits.max_batch_tokens)
-        self._all.input_tokens_limit.labels(self._model).set(most_tokens)
-        for lane in LANE_SHARES:
-            self._all.queue_tokens_limit.labels(self._model, lane).set(limits.max_queue_tokens)
-            self._all.queue_texts_limit.labels(self._model, lane).set(limits.max_queue_texts)
-
-    def unloaded(self) -> None:
-        """Set all gauges to 0, so that they add nothing to the gauges of other workers."""
-        for lane in LANE_SHARES:
-            self.queued(lane, 0, 0)
-        self.limited(0, NO_LIMITS, 0)
-        self.stood_in(stood_in=False)
-        self.on_devices(())  # 1 is neutral where the minimum of workers counts
-        for kind in self._worst:
-            self._all.live_max_abs_diff.labels(self._model, kind).set(0)
-        self._worst.clear()
 
 
 LOAD_FAILURES = ("invalid", "memory", "refused")
@@ -249,8 +183,6 @@ class Metrics:
         registry.workers.set(1)
         registry.build_info.labels(version(), platform.python_version()).set(1)
         self.http = HttpMetrics(registry)
-        self.engines = PresentSeries(registry.engine_info)
-        self.versions = PresentSeries(registry.model_versions)
         self._reported = LoadedModels(self._scraped)
         self._models: dict[str, ModelMetrics] = {}
 

@@ -7,7 +7,8 @@ for every value that it counts. `observe` uses private attributes of its release
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar, cast
@@ -58,7 +59,12 @@ def gauge(mode: Any, documentation: str, *labels: str) -> Gauge:
     return cast("Gauge", kind)
 
 
-total, largest, smallest = (partial(gauge, mode) for mode in ("livesum", "livemax", "livemin"))
+AGGREGATE: Mapping[str, Callable[[Iterable[float]], float]]
+AGGREGATE = {"livesum": sum, "livemax": max, "livemin": min}
+"""Mode of a gauge → aggregation of a series over the running workers, and over models in one."""
+total, largest, smallest = (partial(gauge, mode) for mode in AGGREGATE)
+Sample = tuple[str, tuple[str, ...], float]
+"""Name of a gauge of models in `Registry`, labels and value."""
 LANE, DEVICE = ("model", "lane"), ("model", "device")
 
 
@@ -190,6 +196,8 @@ class Registry(CollectorRegistry):
                 setattr(self, name, declare(f"headscope_{name}", registry=self))
         self._noted: list[tuple[list[Any], Callable[[list[Any]], object]]] = []
         self._counting = Lock()
+        self._sampled: set[tuple[str, tuple[str, ...]]] = set()
+        """Gauge and labels of the last samples."""
 
     def notes(self, count: Callable[[list[Note]], object]) -> list[Note]:
         """Return a list to which events append notes; `count` is called with all of them."""
@@ -204,6 +212,21 @@ class Registry(CollectorRegistry):
                 if taken := notes[:]:
                     del notes[: len(taken)]
                     count(taken)
+
+    def sample(self, samples: Iterable[Sample]) -> None:
+        """Set all gauges of models; a series may have a sample of each of several versions.
+
+        Series of earlier samples are set to a value that changes nothing over the workers.
+        """
+        values = defaultdict[tuple[str, tuple[str, ...]], list[float]](list)
+        for name, labels, value in samples:
+            values[name, labels].append(value)
+        for name, labels in self._sampled | values.keys():
+            series: Gauge = getattr(self, name)
+            mode = series._multiprocess_mode
+            neutral = [float(mode == "livemin")]  # such gauges are 0 or 1
+            series.labels(*labels).set(AGGREGATE[mode](values.get((name, labels), neutral)))
+        self._sampled = {*values}
 
     def collect(self) -> Iterable[Metric]:
         """Yield the current metrics."""

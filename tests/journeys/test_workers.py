@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import math
 import signal
@@ -78,10 +79,11 @@ async def learned(port: int) -> Clients:
     async with await Connection.to(port) as connection:
         expected = [(await connection.ask(content)).json() for content in REQUESTS]
 
-    def judge(number: int, reply: Reply) -> str:
-        return "right" if reply.status == 200 and reply.json() == expected[number] else "wrong"
+    def judge(expected: object, reply: Reply) -> str:
+        return "right" if reply.status == 200 and reply.json() == expected else "wrong"
 
-    return Clients(port, REQUESTS, judge)
+    judges = (functools.partial(judge, one) for one in expected)
+    return Clients(port, itertools.cycle(zip(REQUESTS, judges, strict=True)))
 
 
 async def computed(service: Workers, slow: Connection) -> asyncio.Task[Reply]:

@@ -66,7 +66,6 @@ import sys
 from pathlib import Path
 import numpy as np
 from service.engines.contract import TextTask
-from service.scheduler.lanes import BatchLimits
 from service.telemetry.metrics import Metrics
 from service.telemetry.shared import share
 
@@ -77,9 +76,11 @@ model = metrics.of_model("small")
 task = TextTask(np.zeros(int(what), np.int64), np.zeros(int(what), np.int64))
 model.batch_finished("encode", [task], 0.5)
 model.waited("encode", 0.003)
-model.queued("encode", int(what), 1)
-model.limited(1, BatchLimits(64, 1000), 9)
-metrics.engines.set({("fake", "CPU", "", "fp32", "small"): 1})
+metrics.registry.sample([
+    ("queue_tokens", ("small", "encode"), int(what)),
+    ("queue_tokens_limit", ("small", "encode"), 1000),
+    ("engine_info", ("fake", "CPU", "", "fp32", "small"), 1),
+])
 metrics.registry.ready.set(int(what) != 10)
 print(metrics.render().decode())
 """

@@ -6,10 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from model.artifact.manifest import Artifact
-from service.engines.contract import DeviceState
 from service.engines.onnx import OnnxEngine
-from service.scheduler.lanes import BatchLimits
-from service.telemetry.metrics import VERSIONS, LoadedModels, ModelMetrics, PresentSeries
+from service.telemetry.metrics import VERSIONS, LoadedModels, ModelMetrics
 from service.telemetry.registry import Registry
 from tests.service.harness import AnsweringEngine, assert_problem, serving
 from tests.service.scraped import samples
@@ -64,15 +62,9 @@ async def test_cut_inputs_and_failed_batches(artifact: Artifact) -> None:
 def test_each_model_has_its_own_series_from_the_start() -> None:
     """Prometheus sees an increase only in a series that existed before."""
     registry = Registry()
-    one, other = ModelMetrics(registry, "one"), ModelMetrics(registry, "other")
-    one.limited(1, BatchLimits(64, 1000, 77), 9)
-    one.stood_in(stood_in=True)
-    one.stood_in(stood_in=False)
-    other.stood_in(stood_in=True)
+    _, other = ModelMetrics(registry, "one"), ModelMetrics(registry, "other")
     other.restarted()
     other.verified("failed")
-    for worst in (0.25, 0.125):
-        other.live_difference("pooled", worst)
 
     def values(name: str, **labels: str) -> list[float | None]:
         return [
@@ -80,41 +72,38 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
             for model in ("one", "other")
         ]
 
-    assert values("degraded") == [0, 1]
     assert values("engine_restarts_total") == [0, 1]
     for reason in ("tokens", "texts", "wait", "deadline"):
         assert values("queue_refused_total", lane="attention", reason=reason) == [0, 0], reason
     assert values("verified_batches_total", result="failed") == [0, 1]
     assert values("verified_batches_total", result="passed") == [0, 0]
-    assert values("live_max_abs_diff", kind="pooled") == [None, 0.25]
-    assert values("queue_tokens_limit", lane="encode") == [1000, None]
-    assert values("queue_texts_limit", lane="attention") == [77, None]
 
 
-def test_a_device_is_up_unless_a_version_has_lost_it() -> None:
-    """An unloaded model says 1, as the minimum of all workers counts."""
+def test_the_series_of_several_versions_are_one() -> None:
+    """A series that has gone has no effect on the sum, maximum or minimum of all workers."""
     registry = Registry()
-    metrics = ModelMetrics(registry, "one")
 
-    def values(name: str) -> list[float | None]:
-        labels = [{"model": "one", "device": device} for device in ("0", "5")]
-        return [registry.get_sample_value(f"headscope_device_{name}", one) for one in labels]
+    def values(*samples: tuple[str, float]) -> list[float | None]:
+        labels = {"device_up": ("a", "0"), "queue_tokens": ("a", "encode")}
+        registry.sample((name, labels.get(name, ("a",)), value) for name, value in samples)
+        return [
+            registry.get_sample_value("headscope_queue_tokens", {"model": "a", "lane": "encode"}),
+            registry.get_sample_value("headscope_device_up", {"model": "a", "device": "0"}),
+            registry.get_sample_value("headscope_degraded", {"model": "a"}),
+        ]
 
-    assert values("up") == [None, None]
-    metrics.on_devices([DeviceState(0, "serving", 7), DeviceState(5, "serving", 0)])
-    assert (values("up"), values("queued_tokens")) == ([1, 1], [7, 0])
-    lost = [DeviceState(0, "serving", 1), DeviceState(5, "lost", 0)]
-    working = [DeviceState(0, "serving", 2), DeviceState(5, "serving", 4)]
-    for versions in (lost + working, working + lost):
-        metrics.on_devices(versions)
-        assert (values("up"), values("queued_tokens")) == ([1, 0], [3, 4])
-    metrics.unloaded()
-    assert (values("up"), values("queued_tokens")) == ([1, 1], [0, 0])
+    assert values() == [None, None, None]
+    one = (("queue_tokens", 3), ("device_up", True), ("degraded", False))
+    other = (("queue_tokens", 4), ("device_up", False), ("degraded", True))
+    assert values(*one) == [3, 1, 0]
+    assert values(*one, *other) == values(*other, *one) == [7, 0, 1]
+    assert values(*other[:1]) == [4, 1, 0]
+    assert values() == values() == [0, 1, 0]
 
 
 def test_only_models_that_have_gone_are_left_out() -> None:
     registry = CollectorRegistry()
-    versions = PresentSeries(Gauge(VERSIONS, "Versions.", ["model", "state"], registry=registry))
+    versions = Gauge(VERSIONS, "Versions.", ["model", "state"], registry=registry)
     tokens = Counter("t", "Tokens.", ["model"], registry=registry)
     for model in ("a", "b", "never counted"):
         tokens.labels(model).inc(0)
@@ -124,8 +113,11 @@ def test_only_models_that_have_gone_are_left_out() -> None:
         samples = [one for family in families for one in family.samples]
         return [tuple(one.labels.values()) for one in samples if not one.name.endswith("_created")]
 
-    versions.set({("a", "serving"): 1, ("b", "loading"): 1})
+    versions.labels("a", "serving").set(1)
+    versions.labels("b", "loading").set(1)
     every = [("a",), ("b",), ("never counted",)]
     assert reported() == [("a", "serving"), ("b", "loading"), *every]
-    versions.set({("a", "draining"): 2})
+    versions.labels("a", "draining").set(2)
+    for gone in (("a", "serving"), ("b", "loading")):
+        versions.labels(*gone).set(0)
     assert reported() == [("a", "draining"), ("a",), ("never counted",)]
