@@ -47,6 +47,27 @@ def clean_environment(**others: str) -> dict[str, str]:
     return {**kept, "HF_HUB_OFFLINE": "1", **others}
 
 
+def run_python(
+    *arguments: str | Path, cwd: Path | None = None, **others: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments, in this process's environment and other variables.
+
+    Raises:
+        subprocess.TimeoutExpired: it does not end in `START_SECONDS`.
+
+    """
+    command, environment = [sys.executable, *map(str, arguments)], os.environ | others
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+
+
 class Service:
     """Server process, in a process group of its own that ends with the context."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from model.artifact.manifest import Artifact
+from testing.process import run_python
 
 HEAVY = {
     "torch",
@@ -57,13 +55,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 
 @pytest.mark.slow
 def test_nothing_heavy_is_loaded(artifact: Artifact) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FRESH, str(artifact.folder)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-W", "error", "-c", FRESH, artifact.folder)
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert {"onnxruntime", "tokenizers", "service"} <= loaded

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from model.export.serving import serving_copy
 from service.system.distribution import EXTRAS
+from testing.process import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -53,16 +52,9 @@ def test_an_artifact_is_served_without_what_only_extras_bring(
     artifact: Artifact, tmp_path: Path
 ) -> None:
     folder = serving_copy(artifact, tmp_path / "serving").folder
-    missing = sorted(
-        EXTRAS.keys() - {"onnxruntime", "opentelemetry"}
-    )  # FastAPI depends on the latter's API
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE, str(folder), *missing],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    # FastAPI depends on the API of OpenTelemetry
+    missing = sorted(EXTRAS.keys() - {"onnxruntime", "opentelemetry"})
+    done = run_python("-c", SERVE, folder, *missing)
     assert done.returncode == 0, done.stderr
     encoded, attended = map(json.loads, done.stdout.splitlines())
     assert sum(x * x for x in encoded["pooled"]) > 0

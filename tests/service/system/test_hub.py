@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from service.system import machine
 from service.system.hub import default_endpoint, open_hub
+from testing.process import run_python
 
 VARIABLES = (
     *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_ENDPOINT"),
@@ -52,10 +51,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_the_one_that_huggingface_hub_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     script = THEIRS.format(cases=CASES, variables=VARIABLES)
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    for case, theirs in zip(CASES, done.stdout.splitlines(), strict=True):
+    said = run_python("-c", script).stdout
+    for case, theirs in zip(CASES, said.splitlines(), strict=True):
         with monkeypatch.context() as environment:
             for name, value in case.items():
                 environment.setenv(name, value)

@@ -6,8 +6,6 @@ import json
 import logging
 import re
 import signal
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from service.errors import EngineFailed
 from service.scheduler.outputs import check_outputs
 from service.system import logs
 from testing.blocking import Session
-from testing.process import Service
+from testing.process import Service, run_python
 from tests.service.harness import AnsweringEngine, serving, text
 from tests.service.logged import Log
 
@@ -194,13 +192,7 @@ raise KeyError("{SECRET}")
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_what_nobody_catches_is_logged_like_the_rest(log_format: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", UNCAUGHT, log_format],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-c", UNCAUGHT, log_format)
     assert done.returncode == 1
     assert SECRET not in done.stderr
     if log_format == "json":
@@ -239,9 +231,8 @@ def test_every_process_logs_json(artifact: Artifact) -> None:
 
 @pytest.mark.slow
 def test_a_service_that_cannot_start_says_so_in_json(artifact: Artifact) -> None:
-    command = [sys.executable, "-m", "service", "serve", "--log-format", "json"]
-    command += ["--artifact", str(artifact.folder / "nowhere")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    flags = ("--log-format", "json", "--artifact", artifact.folder / "nowhere")
+    done = run_python("-m", "service", "serve", *flags)
     assert done.returncode == 1
     (line,) = [json.loads(line) for line in done.stderr.splitlines()]
     assert line["level"] == "critical"

@@ -6,8 +6,6 @@ import asyncio
 import json
 import logging
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.telemetry.requests import ACCESS, MOST_LINES
+from testing.process import run_python
 from tests.service.harness import AnsweringEngine, serving, until
 from tests.service.logged import Log
 
@@ -155,13 +154,7 @@ asyncio.run(serve())
     ],
 )
 def test_no_line_is_lost_at_an_end(ending: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ENDING.format(ending=ending)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-c", ENDING.format(ending=ending))
     assert done.returncode
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert [line["request_id"] for line in lines if line["logger"] == ACCESS] == ["mine"]

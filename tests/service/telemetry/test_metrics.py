@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import random
 import string
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from service.engines.fake import FakeEngine
 from service.models.state import state_of
 from service.system import machine
 from service.telemetry.requests import METRICS_PATH, PROBE_PATHS
+from testing.process import run_python
 from tests.service.harness import CONFIG, GatedEngine, listening, serving
 from tests.service.scraped import samples
 
@@ -88,14 +86,9 @@ print(metrics.render().decode())
 
 def shared_values(folder: Path, index: int, amount: int) -> dict[str, float]:
     """Return the metrics that a process with an index renders after counting."""
-    done = subprocess.run(
-        [sys.executable, "-c", SHARING, str(folder), str(index), str(amount)],
-        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    shared = {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    done = run_python("-c", SHARING, folder, str(index), str(amount), **shared)
+    assert done.returncode == 0, done.stderr
     return {
         sample.name: sample.value
         for family in text_string_to_metric_families(done.stdout)

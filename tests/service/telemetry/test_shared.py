@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.mmap_dict import MmapedDict
 
 from service.telemetry.shared import FIRST_BYTES, AllocatedDict, ServiceProcesses
+from testing.process import run_python
 from tests.service.logged import Log
 
 SERIES = [f"series {n}{n % 9 * 'x'}" for n in range(3 * FIRST_BYTES["counter"] // 32)]
@@ -75,14 +76,7 @@ def values(path: Path) -> dict[str, float]:
 
 def counting(folder: Path) -> subprocess.CompletedProcess[str]:
     """Update a worker's metrics in a process of its own, which a signal would end."""
-    return subprocess.run(
-        [sys.executable, "-c", COUNTING, str(folder)],
-        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_python("-c", COUNTING, folder, PROMETHEUS_MULTIPROC_DIR=str(folder))
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from service.settings import Settings
 from service.system.distribution import install_command
 from service.telemetry import tracing
 from service.telemetry.tracing import Tracing
+from testing.process import run_python
 from tests.service.collector import Collector, attributes, collecting
 from tests.service.harness import CONFIG, AnsweringEngine, exchange, serving
 
@@ -273,13 +272,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.slow
 def test_without_its_packages_it_does_not_start(artifact: Artifact) -> None:
     arguments = ["serve", "--artifact", str(artifact.folder), "--engine", "fake", "--port", "0"]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *arguments, "--otlp-endpoint", "http://127.0.0.1:1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-c", WITHOUT, *arguments, "--otlp-endpoint", "http://127.0.0.1:1")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("headscope serve: --otlp-endpoint needs opentelemetry.")
@@ -295,10 +288,7 @@ def test_an_endpoint_that_is_none(endpoint: str) -> None:
 @pytest.mark.slow
 def test_who_asks_for_no_traces_loads_nothing_for_them() -> None:
     program = "import sys, service.process.server; print('opentelemetry.sdk' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "False\n"
+    assert run_python("-c", program).stdout == "False\n"
 
 
 def test_no_step_ends_after_the_reply_began() -> None:
