@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable
 from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
+from types import SimpleNamespace
 from typing import Any
 
 import httptools
@@ -88,13 +89,19 @@ class HttpProtocol(HttpToolsProtocol):
         """Time at which the request that is being read began."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._last_untaken_bytes = 0
-        """Bytes that the client had not taken when the write timer was set."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout of the first head on a new connection."""
         self._connection = transport
-        super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]
+        guarded: Any = SimpleNamespace(
+            write=transport.write,
+            get_extra_info=transport.get_extra_info,
+            pause_reading=transport.pause_reading,
+            resume_reading=transport.resume_reading,
+            close=self.close,
+            is_closing=self.is_closing,
+        )
+        super().connection_made(guarded)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -360,16 +367,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _expect_taken(self, seconds: float) -> None:
         if self._write_timer is None:
-            self._last_untaken_bytes = self._untaken_bytes()
-            self._write_timer = self.loop.call_later(seconds, self._check_taken)
+            untaken = self._untaken_bytes()
+            self._write_timer = self.loop.call_later(seconds, self._check_taken, untaken)
 
-    def _check_taken(self) -> None:
+    def _check_taken(self, before: int) -> None:
+        """Cut off a client that has not taken `TAKEN_BYTES` of the untaken bytes `before`."""
         left = self._untaken_bytes()
-        if self._last_untaken_bytes - left < TAKEN_BYTES:
+        if before - left < TAKEN_BYTES:
             self._cut_off()
             return
-        self._last_untaken_bytes = left
-        self._write_timer = self.loop.call_later(self._timeout, self._check_taken)
+        self._write_timer = self.loop.call_later(self._timeout, self._check_taken, left)
 
     def _untaken_bytes(self) -> int:
         """Return the bytes that the client has not taken, in the transport and in the kernel."""
@@ -413,15 +420,3 @@ class HttpProtocol(HttpToolsProtocol):
         if self._head_timer:
             self._head_timer.cancel()
             self._head_timer = None
-
-
-class _Transport:
-    """Transport for uvicorn, which `HttpProtocol` closes in place of the real transport."""
-
-    def __init__(self, transport: asyncio.Transport, protocol: HttpProtocol) -> None:
-        self.write = transport.write
-        self.get_extra_info = transport.get_extra_info
-        self.pause_reading = transport.pause_reading
-        self.resume_reading = transport.resume_reading
-        self.close = protocol.close
-        self.is_closing = protocol.is_closing

@@ -174,7 +174,6 @@ async def test_only_other_paths_and_methods_reach_the_router(
         monkeypatch.setattr(router, "middleware_stack", noting)
         assert (await client.post("/encode", json={"inputs": "a text"})).status_code == 200
         assert_problem(await client.post("/encode", json={"inputs": 1}), 422)
-        assert_problem(await client.post("/encode", json={"inputs": "a", "layer": 99}), 422)
         assert routed == []
         assert_problem(await client.get("/encode"), 405)
         assert_problem(await client.post("/encode/", json={}), 404)
@@ -286,14 +285,10 @@ async def test_without_admin_keys_it_is_off(tmp_path: Path, tiny_artifact: Artif
         assert (await user_client.post("/encode", json={"inputs": "a"})).status_code == 200
 
 
-def test_an_error_says_when_to_try_again_and_has_the_documented_members() -> None:
+def test_an_error_says_when_to_try_again_or_asks_for_a_key() -> None:
     response = problem_response(EngineUnavailable("down", retry_after_seconds=7), "mine")
-    assert response.status_code == 503
-    assert response.headers["retry-after"] == "7"
+    assert (response.status_code, response.headers["retry-after"]) == (503, "7")
     assert json.loads(bytes(response.body)).keys() == NAMED["Problem"]["properties"].keys()
-
-
-def test_a_form_of_its_own_keeps_the_headers_of_the_error() -> None:
     plain = error_reply(EngineFailed("no"), b"no", "text/plain")
     assert (plain.status_code, bytes(plain.body)) == (500, b"no")
     assert {"retry-after", "www-authenticate"}.isdisjoint(plain.headers)
