@@ -39,9 +39,13 @@ def content(*results):
     return {"model": "m", "backend": "onnx", "results": [*results], "usage": {}}
 
 
+def explained(pair=(ONE, OTHER), **more) -> Explanation:
+    (found,) = read_explanations(content(result(**more)), [list(pair)])
+    return found
+
+
 def test_the_largest_shares_of_words():
-    found = result(pairs=PAIRS.tolist(), completeness_error=1e-8, agreement={"pairs": None})
-    (read,) = explanation.read_explanations(content(found), [[ONE, OTHER]])
+    read = explained(pairs=PAIRS.tolist(), completeness_error=1e-8, agreement={"pairs": None})
     shares = read.shares()
     assert shares.shape == (5, 4)
     assert shares[3].tolist() == pytest.approx((PAIRS[3] + PAIRS[4]).tolist())
@@ -59,7 +63,7 @@ def test_the_largest_shares_of_words():
 def test_values_that_were_not_computed_are_nan():
     one = {"start": 4, "end": 13, "tokens": [2, 3, 4]}
     spans = [[one], [{"start": 0, "end": 1, "tokens": [1]}]]
-    found = result(
+    read = explained(
         occlusion=[[0.25], [None]],
         spans=spans,
         decomposition=None,
@@ -68,7 +72,6 @@ def test_values_that_were_not_computed_are_nan():
         partial=True,
         computed={"occlusion": 1, "decomposition": 0, "heads": 1},
     )
-    (read,) = explanation.read_explanations(content(found), [[ONE, OTHER]])
     assert read.partial
     assert read.computed["occlusion"] == 1
     assert read.spans[0] == (explanation.OccludedSpan(4, 13, (2, 3, 4)),)
@@ -134,11 +137,6 @@ MATCHES = [
     {"query": 1, "document": 2, "score": 0.25},
     {"query": 1, "document": 1, "score": 0.5},
 ]
-
-
-def explained(pair=(ONE, OTHER), **more) -> Explanation:
-    (found,) = read_explanations(content(result(**more)), [list(pair)])
-    return found
 
 
 def spans(page: Page) -> dict[str, float]:

@@ -100,35 +100,21 @@ def test_standard_input(encode: Encode, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("out", "kind", "url", "problem"),
+    ("out", "fields", "problem"),
     [
-        ("a.csv", "pooled", None, r"its ending must be one of \.parquet, \.jsonl, \.npy"),
-        ("a.npy", "tokens", None, r"a \.npy file cannot hold tokens: write \.npz"),
-        ("a.npy", "pooled", "ftp://x", "not an address of http"),
+        ("a.csv", {}, r"its ending must be one of \.parquet, \.jsonl, \.npy"),
+        ("a.npy", {"kind": "tokens"}, r"a \.npy file cannot hold tokens: write \.npz"),
+        ("a.npz", {"chunk_size": 9}, "--chunk-size is of chunks: add --outputs chunks"),
+        ("a.npz", {"late": False}, "--no-late is of chunks"),
+        ("a.npz", {"kind": "tokens", "overflow": "windows"}, "--overflow windows is of chunks"),
+        ("a.npz", {"truncate": True, "overflow": "error"}, "--overflow error exclude"),
+        ("a.npz", {"kind": "chunks", "chunk_size": 9, "chunk_overlap": 5}, "than half of --chunk"),
+        ("a.npz", {"kind": "chunks", "late": False, "truncate": True}, "with --no-late each chunk"),
     ],
 )
-def test_what_is_refused(out: str, kind: str, url: str | None, problem: str) -> None:
+def test_what_is_refused(out: str, fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        FileOptions(("a.txt",), Path(out), encoding=Encoding(kind), url=url)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "problem"),
-    [
-        (Encoding(chunk_size=9), "--chunk-size is of chunks: add --outputs chunks"),
-        (Encoding(late=False), "--no-late is of chunks"),
-        (Encoding("tokens", overflow="windows"), "--overflow windows is of chunks"),
-        (Encoding(truncate=True, overflow="error"), "--truncate and --overflow error exclude"),
-        (
-            Encoding("chunks", chunk_size=9, chunk_overlap=5),
-            "5 is more than half of --chunk-size 9",
-        ),
-        (Encoding("chunks", late=False, truncate=True), "with --no-late each chunk is encoded"),
-    ],
-)
-def test_options_of_long_texts_exclude_each_other(wanted: Encoding, problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        FileOptions(("a.txt",), Path("a.npz"), encoding=wanted)
+        options("a.txt", out=out, encoding=Encoding(**fields))
 
 
 def test_what_the_content_follows_from() -> None:
@@ -136,6 +122,8 @@ def test_what_the_content_follows_from() -> None:
     one = FileOptions(("a",), Path("a.npy"))
     other = FileOptions(("a",), Path("a.npy"), on_error="skip", api_key="secret", restart=True)
     assert one.identity == other.identity
+    with pytest.raises(UsageError, match="not an address of http"):
+        options("a", url="ftp://x")
     assert "secret" not in repr(other)
     assert FileOptions(("a",), Path("a.npy"), column="body").identity != one.identity
 

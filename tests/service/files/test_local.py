@@ -121,18 +121,15 @@ def test_a_text_that_does_not_fit(
         ({"dimensions": 129}, r"--dimensions 129 is not in 1 … 128"),
         ({"prompt_name": "query"}, r"unknown --prompt-name"),
         ({"vector_type": "int8", "layer": 1}, r"--vector-type int8: .* give --vector-ranges"),
+        ({"kind": "chunks", "pooling": "cls"}, r'the pooling "cls" .* or pass --no-late'),
+        ({"kind": "sparse"}, r"gives no sparse vectors: take a sparse encoder"),
     ],
 )
 def test_what_the_model_does_not_have(
     encoder: Callable[..., LocalEncoder], wanted: dict[str, object], problem: str
 ) -> None:
-    with pytest.raises(UsageError, match=problem):
+    with pytest.raises((UsageError, NoTaskHead), match=problem):
         encoder(**wanted)
-
-
-def test_sparse_vectors_take_a_sparse_encoder(encoder: Callable[..., LocalEncoder]) -> None:
-    with pytest.raises(NoTaskHead, match=r"gives no sparse vectors: take a sparse encoder"):
-        encoder(kind="sparse")
 
 
 class Scores(FakeEngine):
@@ -253,9 +250,3 @@ def test_texts_that_do_not_fit_are_refused(
     assert "line 2: the text has" in skipped()
     monkeypatch.setattr(local, "STATE_BYTES", 2**14)
     assert "the limit is 16384: split it, or pass --no-late" in skipped(overflow="windows")
-
-
-def test_a_pooling_without_spans_is_refused(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
-    encoding = Encoding("chunks", pooling="cls")
-    with pytest.raises(UsageError, match=r'the pooling "cls" .* or pass --no-late'):
-        LocalEncoder(artifact, Settings(device="cpu"), encoding, onnx_engine)
