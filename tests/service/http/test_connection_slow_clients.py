@@ -9,7 +9,7 @@ import json
 import logging.handlers
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from service.http.connection import TAKEN_BYTES, HttpProtocol
 from service.models.state import state_of
 from testing.raw_http import GET, LENGTH, POST
 from tests.service.harness import CONFIG, listening
+from tests.service.http.wire import counted, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -101,21 +102,10 @@ def drip(connection: socket.socket, drop: bytes) -> bytes:
     raise AssertionError("the server never answered")
 
 
-def until(condition: Callable[[], object], seconds: float = LATE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def value(app: FastAPI, name: str, **labels: str) -> float:
-    return float(state_of(app).metrics.registry.get_sample_value(name, labels) or 0)
-
-
 def assert_nothing_left(app: FastAPI) -> None:
     """Check that no connection, no request and no reserved bytes are left."""
     state = state_of(app)
-    until(lambda: state.bodies.held == state.replies.held == 0)
+    eventually(lambda: state.bodies.held == state.replies.held == 0)
     lanes = state_of(app).models.default.inference.engines.default.lanes
     assert {lane.queued_tokens for lane in lanes.values()} == {0}
 
@@ -166,16 +156,18 @@ def test_half_a_head_behind_a_request_waits_for_its_turn(served: tuple[FastAPI, 
 @pytest.mark.parametrize("body", [b"", b"1", b'5\r\n{"'])
 def test_a_body_is_due_in_time(served: tuple[FastAPI, int], head: bytes, body: bytes) -> None:
     app, port = served
-    before = value(app, "headscope_requests_total", route="/encode", status="408")
+    before = counted(app, "headscope_requests_total", route="/encode", status="408")
     with connected(port, head + b"\r\n" + body) as connection:
         reply = rest(connection).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert reply.startswith(b"HTTP/1.1 408 ")
     assert b"connection: close\r\n" in reply
     assert b'"retryable":true' in reply
     # a reply is counted after it is sent
-    until(lambda: value(app, "headscope_requests_total", route="/encode", status="408") > before)
+    eventually(
+        lambda: counted(app, "headscope_requests_total", route="/encode", status="408") > before
+    )
     assert_nothing_left(app)
-    assert value(app, "headscope_requests_total", route="/encode", status="408") == before + 1
+    assert counted(app, "headscope_requests_total", route="/encode", status="408") == before + 1
 
 
 @pytest.mark.parametrize("next_request", [b"", GET + b"\r\n"], ids=["alone", "pipelined"])
@@ -183,9 +175,9 @@ def test_who_reads_nothing_of_a_reply_is_cut_off(
     served: tuple[FastAPI, int], next_request: bytes
 ) -> None:
     app, port = served
-    before = value(app, "headscope_client_disconnects_total")
+    before = counted(app, "headscope_client_disconnects_total")
     with connected(port, asking([LONG] * 5), next_request) as connection:
-        until(lambda: value(app, "headscope_client_disconnects_total") == before + 1)
+        eventually(lambda: counted(app, "headscope_client_disconnects_total") == before + 1)
         assert_nothing_left(app)
         assert len(rest(connection)) < 10_000_000
 

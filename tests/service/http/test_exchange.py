@@ -37,6 +37,7 @@ from tests.service.harness import (
     until,
 )
 from tests.service.http.conftest import ORIGIN
+from tests.service.http.wire import counted
 from tests.service.logged import logged
 
 pytestmark = pytest.mark.anyio
@@ -103,7 +104,7 @@ def test_what_nobody_foresaw_is_a_problem_too(
         assert reply.headers["x-total-time"].isdecimal()
         assert httpx.post(url, json=asked).status_code == 200
         for status in ("200", "500"):
-            assert value(app, "headscope_requests_total", route="/encode", status=status) == 1
+            assert counted(app, "headscope_requests_total", route="/encode", status=status) == 1
     (line,) = [line for line in log.objects if line["level"] in ("error", "critical")]
     assert [error["type"] for error in line["exception"]] == [kind]
     assert "detail" not in line["exception"][0]
@@ -134,39 +135,10 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     assert sent == []
 
 
-@pytest.mark.parametrize("able", [True, False])
-@pytest.mark.parametrize("path", ["/encode", "/explain"])
-async def test_only_a_reply_of_one_part_is_passed_on_whole(
-    artifact: Artifact, path: str, able: bool
-) -> None:
-    written: list[Any] = []
-
-    def write(*reply: Any) -> bool:
-        written.append(reply)
-        return able
-
-    text = '{"inputs": "a"}' if path == "/encode" else '{"inputs": [["a", "b"]]}'
-    app = create_app(Settings(), [artifact], [FakeEngine(CONFIG)])
-    async with app.router.lifespan_context(app):
-        connection = Connection(app, path, text.encode(), write_reply=write)
-        connection.complete()
-        await connection.running
-    ((status, lines, content),) = written
-    headers = [tuple(line.split(b": ")) for line in lines.split(b"\r\n")[:-1]]
-    assert status == 200
-    assert dict(headers)[b"content-length"] == b"%d" % len(content)
-    assert json.loads(content)
-    if able:
-        assert connection.sent == []
-        return
-    head, part = connection.sent
-    assert (head["status"], head["headers"], part["body"]) == (status, headers, content)
-
-
 class Connection:
     """Raw ASGI request whose client can disconnect."""
 
-    def __init__(self, app: Any, path: str, *chunks: bytes, **more: Any) -> None:
+    def __init__(self, app: Any, path: str, *chunks: bytes) -> None:
         self.sent: list[Any] = []
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         for chunk in chunks:
@@ -182,7 +154,6 @@ class Connection:
             "scheme": "http",
             "query_string": b"",
             "headers": [(b"content-type", b"application/json")],
-            **more,
         }
         self.running = asyncio.create_task(app(scope, self._messages.get, self._send))
 
@@ -204,12 +175,6 @@ async def gated(artifact: Artifact) -> AsyncIterator[tuple[Any, GatedEngine]]:
     async with app.router.lifespan_context(app):
         yield app, engine
         engine.let_through()
-
-
-def value(app: Any, name: str, **labels: str) -> float:
-    found = state_of(app).metrics.registry.get_sample_value(name, labels)
-    assert found is not None
-    return float(found)
 
 
 def body(*texts: str) -> bytes:
@@ -234,15 +199,15 @@ async def test_who_leaves_the_queue_is_not_computed(
     await leaving.running
     assert leaving.sent == []
     assert lane.queued_tokens == 4 + 5
-    assert value(app, "headscope_client_disconnects_total") == 1
-    assert value(app, "headscope_dropped_texts_total", lane=route[1:], model="small") == 2
+    assert counted(app, "headscope_client_disconnects_total") == 1
+    assert counted(app, "headscope_dropped_texts_total", lane=route[1:], model="small") == 2
     engine.let_through()
     await asyncio.gather(first.running, staying.running)
     assert first.sent[0]["status"] == staying.sent[0]["status"] == 200
     maps = [4, 5] * 2 if route == "/attention" else []  # of each of the two layers
     computed = sorted(length for batch in engine.batches for length in batch)
     assert computed == sorted([3, 4, 5, *maps])
-    assert value(app, "headscope_client_disconnects_total") == 1
+    assert counted(app, "headscope_client_disconnects_total") == 1
 
 
 async def test_who_leaves_while_computed_or_before_the_body_is_complete_is_not_answered(
@@ -253,7 +218,7 @@ async def test_who_leaves_while_computed_or_before_the_body_is_complete_is_not_a
     early.leave()
     await early.running
     assert engine.batches == []
-    assert value(app, "headscope_client_disconnects_total") == 1
+    assert counted(app, "headscope_client_disconnects_total") == 1
     leaving = Connection(app, "/encode", body("a"))
     leaving.complete()
     await until(lambda: engine.batches)
@@ -266,7 +231,7 @@ async def test_who_leaves_while_computed_or_before_the_body_is_complete_is_not_a
     assert early.sent == leaving.sent == []
     kinds = [message["type"] for message in staying.sent]
     assert kinds == ["http.response.start", "http.response.body"]
-    assert value(app, "headscope_dropped_texts_total", lane="encode", model="small") == 0
+    assert counted(app, "headscope_dropped_texts_total", lane="encode", model="small") == 0
 
 
 def test_a_reply_that_fails_after_its_head_keeps_its_status(
@@ -280,19 +245,9 @@ def test_a_reply_that_fails_after_its_head_keeps_its_status(
     engine, broken = AnsweringEngine(fail_late), pytest.raises(httpx.RemoteProtocolError)
     with listening(artifact, engine) as (app, port), broken:
         httpx.post(f"http://127.0.0.1:{port}/attention", json={"inputs": texts})
-    assert value(app, "headscope_requests_total", route="/attention", status="200") == 1
+    assert counted(app, "headscope_requests_total", route="/attention", status="200") == 1
     errors = [record.exc_info[0] for record in caplog.records if record.exc_info]
     assert {*errors} == {EngineFailed}
-
-
-async def test_a_body_in_single_bytes_is_one_body(client: httpx.AsyncClient) -> None:
-    async def drops() -> AsyncIterator[bytes]:
-        for byte in body("a b"):
-            yield bytes([byte])
-
-    headers = {"content-type": "application/json"}
-    response = await client.post("/encode", content=drops(), headers=headers)
-    assert response.json()["results"][0]["tokens"] == ["[CLS]", "a", "b", "[SEP]"]
 
 
 JSON = {"content-type": "application/json"}

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
+from fastapi import FastAPI
+
+from service.models.state import state_of
 from testing.blocking import RawConnection, replies_in
 from tests.service.harness import PROBLEM_MEMBERS
 
@@ -37,3 +42,16 @@ def refusal(port: int, *parts: bytes) -> dict[str, Any]:
     assert headers["date"]
     assert headers["x-total-time"].isdecimal()
     return problem
+
+
+def counted(app: FastAPI, name: str, **labels: str) -> float:
+    """Return the current value of a metric."""
+    return state_of(app).metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
