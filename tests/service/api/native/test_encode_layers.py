@@ -99,14 +99,6 @@ async def test_the_three_forms_hold_the_same_arrays(
         assert file.metadata()["layers"] == "[0,2]"
 
 
-@pytest.mark.parametrize("outputs", [["tokens"], ["pooled"]])
-async def test_only_what_is_asked_is_there(client: httpx.AsyncClient, outputs: list[str]) -> None:
-    found = await encoded(client, layers=[0, 1], outputs=outputs)
-    for result in found["results"]:
-        assert ("embeddings" in result) == (outputs == ["tokens"])
-        assert ("pooled" in result) == (outputs == ["pooled"])
-
-
 async def test_dimensions_are_of_each_layer(client: httpx.AsyncClient, reference: Hooked) -> None:
     found = await encoded(client, layers=[1, 2], outputs=["pooled"], dimensions=5)
     for text, result in zip(TEXTS, found["results"], strict=True):

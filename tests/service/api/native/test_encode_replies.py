@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import load, load_file
 from sentence_transformers.util import quantize_embeddings
 
@@ -53,29 +50,21 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
     return values
 
 
-@dataclass
-class Result:
+class Result(NamedTuple):
     """Text and its vectors."""
 
     text: Text
-    embeddings: Any
-    pooled: Any
+    arrays: TextArrays
 
 
 def plan_of(results: Sequence[Result]) -> Plan:
-    names = {"tokens": results[0].embeddings, "pooled": results[0].pooled}
-    asked = EncodeOptions(tuple(name for name, array in names.items() if array is not None))
+    names = {"embeddings": "tokens", "pooled": "pooled"}
     manifest: Any = SimpleNamespace(sentence=SENTENCE, config=CONFIG, task=None)
-    return Plan(asked, manifest, VECTORS)
-
-
-def arrays_of(results: Sequence[Result]) -> list[TextArrays]:
-    fields = [{"embeddings": own.embeddings, "pooled": own.pooled} for own in results]
-    return [{name: own for name, own in one.items() if own is not None} for one in fields]
+    return Plan(EncodeOptions(tuple(names[own] for own in results[0].arrays)), manifest, VECTORS)
 
 
 def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
-    texts, arrays = [result.text for result in results], arrays_of(results)
+    texts, arrays = zip(*results, strict=True)
     size = 15 * sum(array.size for own in arrays for array in own.values())
     plan = plan_of(results)
     reply = encode.encode_json(ENCODE_HEADER, plan, texts, arrays, size, as_base64=as_base64)
@@ -83,19 +72,19 @@ def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
 
 
 def encode_safetensors(results: Sequence[Result]) -> bytes:
-    texts, arrays = [result.text for result in results], arrays_of(results)
+    texts, arrays = zip(*results, strict=True)
     return b"".join(encode.encode_safetensors(ENCODE_HEADER, plan_of(results), texts, arrays))
 
 
-def encoded(*, embeddings: bool = True, pooled: bool = True) -> list[Result]:
-    return [
-        Result(
-            tokenized(length),
-            floats(length, HIDDEN, seed=length) if embeddings else None,
-            floats(HIDDEN, seed=length + 100) if pooled else None,
-        )
-        for length in RAGGED
+def both(embeddings: Any, pooled: Any) -> TextArrays:
+    return {"embeddings": embeddings, "pooled": pooled}
+
+
+def encoded() -> list[Result]:
+    vectors = [
+        both(floats(size, HIDDEN, seed=size), floats(HIDDEN, seed=size + 100)) for size in RAGGED
     ]
+    return [*map(Result, map(tokenized, RAGGED), vectors)]
 
 
 def same(found: Any, wanted: np.ndarray[Any, Any]) -> None:
@@ -105,109 +94,56 @@ def same(found: Any, wanted: np.ndarray[Any, Any]) -> None:
     assert array.tobytes() == wanted.tobytes()
 
 
-def assert_text(found: dict[str, Any], text: Text) -> None:
-    assert found["tokens"] == text.tokens
-    assert found["token_ids"] == text.input_ids.tolist()
-    assert found["segment_ids"] == text.segment_ids.tolist()
-    assert found["offsets"] == [list(pair) for pair in text.offsets]
-    assert found["truncated"] is text.truncated
-
-
-def test_json_numbers_are_the_engines_own() -> None:
-    results = encoded()
-    reply = json.loads(encode_json(results, as_base64=False))
+@pytest.mark.parametrize("as_base64", [False, True])
+def test_json_numbers_are_the_engines_own(as_base64: bool) -> None:
+    """Base64 is little-endian and row-major, also of arrays in another order."""
+    wide = floats(6, 2 * HIDDEN)
+    fortran = both(np.asfortranarray(floats(4, HIDDEN)), floats(2 * HIDDEN)[::2])
+    slices = both(wide[::2, ::2], wide[0, ::-2])
+    results = [*encoded(), Result(tokenized(4), fortran), Result(tokenized(3), slices)]
+    reply = json.loads(encode_json(results, as_base64=as_base64))
     assert reply.keys() == {"model", "backend", "results", "usage"}
     assert (reply["model"], reply["backend"]) == ("a/model", "onnx")
-    assert reply["usage"] == {"inputs": 3, "tokens": 10}
-    for found, result in zip(reply["results"], results, strict=True):
-        assert_text(found, result.text)
-        same(found["embeddings"], result.embeddings)
-        same(found["pooled"], result.pooled)
+    assert reply["usage"] == {"inputs": 5, "tokens": 17}
+    for found, (text, arrays) in zip(reply["results"], results, strict=True):
+        assert found["tokens"] == text.tokens
+        assert found["token_ids"] == text.input_ids.tolist()
+        assert found["segment_ids"] == text.segment_ids.tolist()
+        assert found["offsets"] == [list(pair) for pair in text.offsets]
+        assert found["truncated"] is text.truncated
+        for name, array in arrays.items():
+            values = found[name]
+            if as_base64:
+                values = np.frombuffer(base64.b64decode(values, validate=True), "<f4")
+                values = values.reshape(array.shape)
+            same(values, np.ascontiguousarray(array))
 
 
-@pytest.mark.parametrize("as_base64", [False, True])
-@pytest.mark.parametrize(("embeddings", "pooled"), [(True, False), (False, True)])
-def test_what_was_not_asked_for_is_absent(as_base64: bool, embeddings: bool, pooled: bool) -> None:
-    results = encoded(embeddings=embeddings, pooled=pooled)
-    reply = json.loads(encode_json(results, as_base64=as_base64))
-    for result in reply["results"]:
-        assert ("embeddings" in result) == embeddings
-        assert ("pooled" in result) == pooled
-    tensors = load(encode_safetensors(results))
-    assert ("embeddings" in tensors) == embeddings
-    assert ("pooled" in tensors) == pooled
-
-
-def test_base64_is_little_endian_and_row_major() -> None:
-    results = encoded()
-    fortran = Result(tokenized(4), np.asfortranarray(floats(4, HIDDEN)), floats(2 * HIDDEN)[::2])
-    results.append(fortran)
-    reply = json.loads(encode_json(results, as_base64=True))
-    for found, result in zip(reply["results"], results, strict=True):
-        assert result.embeddings is not None
-        assert result.pooled is not None
-        matrix = np.frombuffer(base64.b64decode(found["embeddings"], validate=True), "<f4")
-        same(matrix.reshape(-1, HIDDEN), np.ascontiguousarray(result.embeddings))
-        vector = np.frombuffer(base64.b64decode(found["pooled"], validate=True), "<f4")
-        same(vector, np.ascontiguousarray(result.pooled))
-
-
-def test_slices_are_written_as_they_read() -> None:
-    wide = floats(6, 2 * HIDDEN)
-    result = Result(tokenized(3), wide[::2, ::2], wide[0, ::-2])
-    reply = json.loads(encode_json([result], as_base64=False))["results"][0]
-    same(reply["embeddings"], np.ascontiguousarray(wide[::2, ::2]))
-    same(reply["pooled"], np.ascontiguousarray(wide[0, ::-2]))
-    tensors = load(encode_safetensors([result]))
-    same(tensors["embeddings"], np.ascontiguousarray(wide[::2, ::2]))
-
-
-def assert_texts(tensors: dict[str, Any]) -> None:
-    texts = [tokenized(length) for length in RAGGED]
-    assert tensors["cu_seqlens"].dtype == np.int32
-    assert tensors["cu_seqlens"].tolist() == [0, 3, 4, 10]
-    for name, field in (("token_ids", "input_ids"), ("segment_ids", "segment_ids")):
-        assert tensors[name].dtype == np.int32
-        ids = [getattr(text, field) for text in texts]
-        np.testing.assert_array_equal(tensors[name], np.concatenate(ids))
-    assert tensors["truncated"].dtype == np.uint8
-    assert tensors["truncated"].tolist() == [0, 1, 0]
+@pytest.mark.parametrize("name", ["embeddings", "pooled"])
+def test_what_was_not_asked_for_is_absent(name: str) -> None:
+    results = [Result(text, {name: arrays[name]}) for text, arrays in encoded()]
+    for as_base64 in (False, True):
+        for found in json.loads(encode_json(results, as_base64=as_base64))["results"]:
+            assert {"embeddings", "pooled"} & found.keys() == {name}
+    assert {"embeddings", "pooled"} & load(encode_safetensors(results)).keys() == {name}
 
 
 def test_binary_encode_has_no_padding() -> None:
     results = encoded()
     tensors = load(encode_safetensors(results))
-    assert tensors.keys() == {
-        "cu_seqlens",
-        "token_ids",
-        "segment_ids",
-        "truncated",
-        "embeddings",
-        "pooled",
+    texts = [result.text for result in results]
+    expected = {
+        "cu_seqlens": np.array([0, 3, 4, 10], np.int32),
+        "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
+        "segment_ids": np.concatenate([text.segment_ids for text in texts]).astype(np.int32),
+        "truncated": np.array([0, 1, 0], np.uint8),
+        "embeddings": np.concatenate([own.arrays["embeddings"] for own in results]),
+        "pooled": np.stack([own.arrays["pooled"] for own in results]),
     }
-    assert_texts(tensors)
-    assert tensors["embeddings"].dtype == tensors["pooled"].dtype == np.float32
-    assert tensors["embeddings"].shape == (10, HIDDEN)
-    assert tensors["pooled"].shape == (3, HIDDEN)
-    for index, result in enumerate(results):
-        start, end = tensors["cu_seqlens"][index : index + 2]
-        same(tensors["embeddings"][start:end], result.embeddings)
-        same(tensors["pooled"][index], result.pooled)
-
-
-def test_metadata_holds_the_lists(tmp_path: Path) -> None:
-    file = tmp_path / "reply.safetensors"
-    file.write_bytes(encode_safetensors(encoded()))
-    with safe_open(file, framework="numpy") as reply:
-        metadata = reply.metadata()
-    texts = [tokenized(length) for length in RAGGED]
-    assert metadata.pop("model") == "a/model"
-    assert metadata.pop("backend") == "onnx"
-    lists = {name: json.loads(value) for name, value in metadata.items()}
-    assert lists.pop("tokens") == [text.tokens for text in texts]
-    assert lists.pop("offsets") == [[list(pair) for pair in text.offsets] for text in texts]
-    assert lists.pop("usage") == {"inputs": 3, "tokens": 10}
-    assert lists == {}
+    assert tensors.keys() == expected.keys()
+    for name, array in expected.items():
+        assert (tensors[name].dtype, tensors[name].tobytes()) == (array.dtype, array.tobytes())
+        assert tensors[name].shape == array.shape
 
 
 @pytest.mark.parametrize("hidden_size", [128, 384, 1024, 4096])
@@ -215,7 +151,7 @@ def test_the_assumed_size_of_vectors_is_on_the_safe_side(hidden_size: int) -> No
     vectors = np.random.default_rng(0).normal(size=(64, hidden_size)).astype(np.float32)
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     for array in (vectors, unit):
-        result = Result(tokenized(64), array, None)
+        result = Result(tokenized(64), {"embeddings": array})
         reply = encode_json([result], as_base64=False)
         assert 0.6 < len(reply) / (array.size * JSON_BYTES_PER_FLOAT) <= 1
 
