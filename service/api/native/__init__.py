@@ -1,10 +1,11 @@
 """Native dialect: /encode, /attention and its scores, /explain, /rank and /verify."""
 
-from service.api.native import attention, encode, explain, models, rank, verify
+from service.api.native import encode, explain, models, rank, verify
+from service.api.native.attention import maps
 
 ROUTERS = (
     encode.router,
-    *attention.ROUTERS,
+    maps.router,
     explain.router,
     rank.router,
     verify.router,

@@ -1,9 +1,11 @@
-"""`POST /attention`: the attention weights of any head of any layer."""
+"""`POST /attention`: weights of any head of any layer; `/attention/scores`: what is behind them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -11,14 +13,33 @@ from starlette.responses import Response
 from model.artifact.signature import MapKind
 from service.api.native.attention.selection import (
     AttentionRequest,
+    HeadScoresRequest,
     attention_selection,
     check_places,
     check_tower,
+    head_selection,
 )
-from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer, json_bytes
-from service.api.native.texts import TEXT, TOKENS, Header, nested, reply, text_bytes, with_pictures
+from service.api.native.attention.writers import (
+    BinaryWriter,
+    JsonWriter,
+    Writer,
+    json_bytes,
+    part_places,
+)
+from service.api.native.texts import (
+    TEXT,
+    TOKENS,
+    Header,
+    nested,
+    reply,
+    reply_pieces,
+    text_bytes,
+    text_fields,
+    usage,
+    with_pictures,
+)
 from service.api.wire.bodies import OPENAPI
-from service.api.wire.media import Part, Unwritten
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.replies import PROBLEMS, replies
 from service.api.wire.route import (
     ApiExchange,
@@ -30,15 +51,21 @@ from service.api.wire.route import (
     wants_safetensors,
 )
 from service.api.wire.schemas import any_of, named
-from service.errors import Unprocessable
+from service.engines.contract import Floats, MapsTask, Output, TextTask
+from service.errors import ReplyTooLarge, Unprocessable
+from service.inference.attention.map_parts import MapPart, taken
 from service.inference.attention.maps import (
     NO_MAPS,
     PREFIXES,
     STATISTICS_OF,
     AttentionSelection,
     LayerMaps,
+    Lengths,
 )
-from service.inference.attention.stream import GROUP_BYTES, AttentionStream
+from service.inference.attention.stream import GROUP_BYTES, LAYER_BYTES, AttentionStream
+from service.inference.encoding import PreparedTexts
+from service.inference.tokenization.text import Text
+from service.scheduler.outputs import requested
 
 _SIZES: Mapping[MapKind, str] = {"encoder": "[S][S]", "decoder": "[T][T]", "cross": "[T][S]"}
 """Sizes of maps of S tokens of the text and T of its target."""
@@ -101,6 +128,7 @@ STREAM_BYTES = 4 * GROUP_BYTES
 """Maximum bytes of a streamed reply in memory at a time."""
 FEWER_MAPS = "ask for fewer texts, layers or heads, for top_k or float16"
 FEWER_NORMS = "ask for fewer texts, layers or heads"
+FEWER_SCORES = "ask for fewer texts, queries or keys"
 FEWER_PIXELS = "ask for fewer pictures, queries, layers or heads, or leave `enlarge` out"
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
@@ -199,3 +227,118 @@ def _selected(selection: AttentionSelection) -> dict[str, list[int]]:
         layers, heads = selection.maps.get("decoder") or selection.maps.get("cross", NO_MAPS)
         fields |= {"decoder_layers": [*layers], "decoder_heads": [*heads]}
     return fields
+
+
+_SCORES = named(
+    "HeadScoresResult",
+    {
+        **TEXT,
+        "queries?": ([int], "Requested queries, non-negative."),
+        "keys?": ([int], "Requested keys, non-negative."),
+        "query_vectors": ([[float]], "`[Q][p]`, as they enter the score."),
+        "key_vectors": ([[float]], "`[K][p]`, as they enter the score."),
+        "scores": ([[float]], "`[Q][K]`, before normalisation."),
+        "weights": ([[float]], "`[Q][K]`; a row over all keys sums to 1."),
+    },
+)
+_SCALE = (
+    "Factor of the score: Σ_i q_i · k_i · scale, plus the bias of relative positions; null if the "
+    "score is not a sum of products."
+)
+SCORES_REPLY = reply(
+    "HeadScoresReply",
+    {"layer": int, "head": int, "scale": (float | None, _SCALE), "results": [_SCORES]},
+)
+
+
+@router.post("/attention/scores", responses=replies(SCORES_REPLY, PROBLEMS))
+async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Response:
+    """Return the queries, keys, scores and weights of one head."""
+    body = await with_pictures(body, exchange)
+    model = exchange.model
+    inference = model.tower(body.inputs).inference
+    inference.require_heads()
+    selection = head_selection(body, inference.config)
+    prepared = await inference.prepare(
+        body.inputs, body.options, caller_of(exchange), "attention", body.backend
+    )
+    texts, config = prepared.texts, inference.config
+    held = working_bytes(texts, config.hidden_size)
+    check_places(selection, texts)
+    ((layer,), (head,)) = selection.maps["encoder"]
+    products = config.attention_score == "scaled_dot_product"
+    scale = 1 / math.sqrt(config.head_size) if products else None  # Vaswani et al. 2017
+    fields = {"layer": layer, "head": head, "scale": scale}
+    header = Header(model.name, prepared.engine, fields, prepared.timings.warnings)
+    size = scores_bytes(texts, selection.part, config.head_size)
+    reserve(exchange, size, held=size + held, advice=FEWER_SCORES)
+    arrays = await head_arrays(prepared, selection)
+    results = (
+        text_fields(text) | part_places(selection, Lengths.of(text)) | own
+        for text, own in zip(texts, arrays, strict=True)
+    )
+    return PartsResponse(
+        [reply_pieces(header.names, results, usage(texts))], JSON, prepared.timings
+    )
+
+
+def working_bytes(texts: Sequence[Text], hidden_size: int) -> int:
+    """Return the bytes beside the reply: all states, and scores and weights of the longest text."""
+    sizes = [2 * 4 * text.size**2 for text in texts]
+    for index, size in enumerate(sizes):
+        if size > LAYER_BYTES:
+            raise ReplyTooLarge(
+                f"inputs[{index}] has {texts[index].size} tokens: the scores and weights of a "
+                f"head take {size} bytes, the limit is {LAYER_BYTES}; ask for a shorter text"
+            )
+    return 4 * hidden_size * sum(text.size for text in texts) + max(sizes)
+
+
+async def head_arrays(
+    prepared: PreparedTexts, selection: AttentionSelection
+) -> list[dict[str, Floats]]:
+    """Compute the arrays of each text: a forward pass of all, then the head one text at a time.
+
+    The scores of an ablated head are still computed.
+    """
+    layers, heads = selection.maps["encoder"]
+    ablated = selection.ablated["encoder"]
+    tasks = [
+        TextTask(
+            text.input_ids,
+            text.segment_ids,
+            hidden_layers=layers,
+            ablated=ablated,
+            pixels=text.pixels,
+        )
+        for text in prepared.texts
+    ]
+    outputs = await prepared.submit("attention", tasks)
+    reduce = [partial(_reduced, selection.part)]
+    arrays: list[dict[str, Floats]] = []
+    for text, output in zip(prepared.texts, outputs, strict=True):
+        (states,) = output.hidden
+        task = MapsTask(states, states, layers[0], heads, scores=True, segment=text.segment)
+        arrays += await prepared.submit("attention", [task], reduce, resumed=True)
+    return arrays
+
+
+def _reduced(part: MapPart, output: Output) -> dict[str, Floats]:
+    """Return the selected tokens' arrays, in the thread that computed them."""
+    compared, maps = requested(output.head_scores), requested(output.maps)
+    return {
+        "query_vectors": taken(compared.queries[0], part.queries, -2),
+        "key_vectors": taken(compared.keys[0], part.keys, -2),
+        "scores": part.of(compared.scores[0]),
+        "weights": part.of(maps[0]),
+    }
+
+
+def scores_bytes(texts: Sequence[Text], part: MapPart, size: int) -> int:
+    """Return the predicted bytes of the reply, for queries and keys of `size` features."""
+    numbers = 0
+    for text in texts:
+        tokens = len(text.input_ids)
+        rows, columns = part.shape(tokens, tokens)
+        numbers += (rows + columns) * (size + 1) + 2 * rows * columns
+    return JSON_BYTES_PER_FLOAT * numbers + text_bytes(texts)

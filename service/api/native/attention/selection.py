@@ -1,4 +1,4 @@
-"""Request schema of `POST /attention`, and the selection of maps that it requests."""
+"""Request schemas of `POST /attention` and `/attention/scores`, and the selected maps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig, PatchLayout
 from service.api.native.texts import (
     Ablate,
+    EncoderHead,
     Head,
     Indices,
     Targets,
     TextRequest,
     ablated_heads,
     selected_heads,
+    selected_index,
 )
 from service.api.requests import Distinct, distinct, list_of
 from service.api.wire.pictures import wrong
@@ -266,3 +268,36 @@ def _check_axis(name: str, values: Sequence[int], size: int, text: str) -> None:
         raise Unprocessable(
             f"{name}: one of {text} is listed twice (negative ones count from the end)"
         )
+
+
+class HeadScoresRequest(TextRequest):
+    """Request body of `POST /attention/scores`."""
+
+    layer: int = Field(description="Layer 0 … L−1, negative from the end.")
+    head: int = Field(description="Head 0 … N−1, negative from the end.")
+    queries: Places | None = Field(
+        None,
+        description="Query tokens, 0 … S−1, negative from the end of each text; of a picture also "
+        "patches as [row, column] and special tokens by name; all by default.",
+    )
+    keys: Places | None = Field(
+        None, description="Key tokens, counted as `queries`; all by default."
+    )
+    ablate: Ablate[EncoderHead] = Field(
+        None, description="Heads of the encoder whose output is set to zero."
+    )
+
+
+def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> AttentionSelection:
+    """Return the selection of the requested head and tokens, with non-negative head indices."""
+    layer = selected_index("layer", request.layer, config.num_hidden_layers)
+    head = selected_index("head", request.head, config.num_attention_heads)
+    patches = config.embeddings.patches
+    return AttentionSelection(
+        {"encoder": ((layer,), (head,))},
+        part=MapPart(
+            token_numbers("queries", request.queries, patches),
+            token_numbers("keys", request.keys, patches),
+        ),
+        ablated={"encoder": ablated_heads(request.ablate, "encoder", config, "")},
+    )
