@@ -17,7 +17,7 @@ from service.engines.measuring import (
     texts_of,
 )
 from tests.service.harness import CONFIG
-from tests.service.scheduler.clock import FakeClock
+from tests.service.scheduler.requests import FakeClock
 
 TEXTS = texts_of(CONFIG)
 

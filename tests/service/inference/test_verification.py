@@ -20,8 +20,7 @@ from service.errors import Overloaded
 from service.inference.verification import check_time
 from service.scheduler.call import Demand
 from tests.service.harness import CONFIG, Client, StaysOpen, assert_problem, batching, serving
-from tests.service.scheduler.clock import FakeClock
-from tests.service.scheduler.requests import tenth_a_token
+from tests.service.scheduler.requests import FakeClock, tenth_a_token
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Requests of a test to a scheduler whose only worker is busy."""
+"""Requests of a test to a scheduler whose only worker is busy, and a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
+
+import pytest
 
 from service.scheduler.call import ANYBODY, Call
 from service.scheduler.lanes import LaneName, Pace
@@ -42,6 +44,24 @@ async def busy(
         yield batcher, engine, recorder
         engine.let_through()
         await plug
+
+
+class FakeClock:
+    """`time.monotonic` of the scheduler and of measured batches, moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        for module in (
+            "service.engines.measuring",
+            "service.scheduler.scheduler",
+            "service.scheduler.lanes",
+            "service.scheduler.outputs",
+            "service.scheduler.queue",
+        ):
+            monkeypatch.setattr(f"{module}.time", self)
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 async def queued(batcher: Scheduler, tokens: int, lane: LaneName = "encode") -> None:

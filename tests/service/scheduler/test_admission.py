@@ -16,8 +16,7 @@ from service.scheduler.call import ANYBODY, NOTHING, Call, Demand
 from service.scheduler.lanes import BatchLimits, Lane
 from service.scheduler.queue import Work
 from tests.service.harness import CONFIG, GatedEngine, Recorder, batching, text, until
-from tests.service.scheduler.clock import FakeClock
-from tests.service.scheduler.requests import ask, busy, queued, resume, tenth_a_token
+from tests.service.scheduler.requests import FakeClock, ask, busy, queued, resume, tenth_a_token
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,7 @@ import pytest
 from service.errors import DeadlinePassed, EngineTimeout, EngineUnavailable
 from service.scheduler.call import Call
 from tests.service.harness import GatedEngine, batching, until
-from tests.service.scheduler.clock import FakeClock
-from tests.service.scheduler.requests import ask, busy, queued, resume
+from tests.service.scheduler.requests import FakeClock, ask, busy, queued, resume
 
 pytestmark = pytest.mark.anyio
 

@@ -31,8 +31,7 @@ from tests.service.harness import (
     text,
     until,
 )
-from tests.service.scheduler.clock import FakeClock
-from tests.service.scheduler.requests import ask, busy, queued, resume
+from tests.service.scheduler.requests import FakeClock, ask, busy, queued, resume
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,7 @@ from service.scheduler.call import Call, Demand, PendingCalls, PendingWork, fair
 from service.scheduler.scheduler import Scheduler
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import CONFIG, GatedEngine, batching, text, until
-from tests.service.scheduler.clock import FakeClock
-from tests.service.scheduler.requests import ask, busy, queued, tenth_a_token
+from tests.service.scheduler.requests import FakeClock, ask, busy, queued, tenth_a_token
 
 pytestmark = pytest.mark.anyio
 

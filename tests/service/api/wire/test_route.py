@@ -43,7 +43,7 @@ from tests.service.harness import (
 )
 from tests.service.inference.test_engine_pool import ROUTES, NamedFake
 from tests.service.repositories import ADMIN, add, serving_repository
-from tests.service.scheduler.clock import FakeClock
+from tests.service.scheduler.requests import FakeClock
 from tests.service.scraped import samples
 from tests.service.several import fake_of, variant
 

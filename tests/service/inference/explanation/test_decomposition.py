@@ -44,7 +44,7 @@ from service.inference.timings import Timings
 from service.scheduler.call import ANYBODY, Call
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, AnsweringEngine, GatedEngine, batching, tokenized, until
-from tests.service.scheduler.clock import FakeClock
+from tests.service.scheduler.requests import FakeClock
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from model.families.registry import parse_config, read_config
 from model.tokenization.piece_tokenizer import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from service.errors import InputTooLong, Unprocessable
+from service.inference.tokenization import truncation
 from service.inference.tokenization.inputs import Cl100k, TokenIds
 from service.inference.tokenization.tokenizer import (
     FileTokenizer,
@@ -300,10 +301,10 @@ def test_ids_are_transformers_of_the_whole_text(
 
 @pytest.mark.parametrize("repeats", [1, 400])
 def test_a_document_is_cut_as_in_the_model_card(
-    template_folder: Path, reference: Any, repeats: int, limit_characters: Callable[[int], None]
+    template_folder: Path, reference: Any, repeats: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cuts the tokens between the fixed ones; far too long documents are read in part."""
-    limit_characters(2**14)
+    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 2**14)
     document = LONG * repeats
     before, instruct = BEFORE.split("<Instruct>")
     begin, end = (reference(text).input_ids for text in (before, AFTER))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from model.artifact.sentence import SentenceConfig
 from model.config.encoder import EncoderConfig
 from model.tokenization.tokenizer import load_tokenizer
 from service.errors import InputTooLong, Unprocessable
+from service.inference.tokenization import truncation
 from service.inference.tokenization.inputs import Input, TokenIds
 from service.inference.tokenization.text import Text, TextTokens
 from service.inference.tokenization.tokenizer import FileTokenizer, Limits, Options, TextTokenizer
@@ -137,11 +138,11 @@ def test_characters_of_texts_that_are_not_cut_are_capped(artifact: Artifact) -> 
 
 
 def test_a_text_that_cannot_be_cut_is_refused(
-    artifact: Artifact, limit_characters: Callable[[int], None]
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tokenizer(artifact, max_tokens=8)
     shared.tokenize(["it " * 900], Options(truncate=True))  # with the limit of the service
-    limit_characters(2000)
+    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 2000)
     one = tokenizer(artifact, max_tokens=8)
     options = Options(truncate=True)
     for text in ("x" * 9000, " " * 9000, ("x" * 9000, "it")):
