@@ -121,36 +121,40 @@ class PendingCalls:
         """Number of pending tokens."""
         return sum([work.tokens for _, work in self.open])
 
-    def before(self, client: str, tokens: int) -> int:
+    def before(
+        self, client: str, tokens: int, computed: float = 0.0, now: float = -math.inf
+    ) -> int:
         """Return the pending tokens of other requests that are computed before this request ends.
 
-        Clients with pending work get equal shares, and so do the requests of one client.
+        Clients with pending work get equal shares, and so do the requests of one client. At
+        `time.monotonic()` of `now`, some tokens are `computed` in these shares, and requests have
+        ended at their deadlines.
         """
         self.open = [item for item in self.open if item[1].tokens]
-        left = [(call.client, work.tokens) for call, work in self.open]
-        return round(_before(left, client, tokens))
+        shares = fair_shares([work.tokens for _, work in self.open], computed)
+        same_client, other_clients = 0.0, defaultdict[str, float](float)
+        for (call, work), share in zip(self.open, shares, strict=True):
+            left = work.tokens - share if call.finish_by > now else 0.0
+            if call.client == client:
+                same_client += min(tokens, left)
+            else:
+                other_clients[call.client] += left
+        most = tokens + same_client
+        return round(same_client + sum(min(most, left) for left in other_clients.values()))
 
     def seconds_until_room(
         self, client: str, tokens: int, most: float, tokens_per_second: float, now: float
     ) -> int:
         """Return the whole seconds until a request that is refused now would be admitted.
 
-        Until then the pending work is computed in fair shares, and requests end at their
-        deadlines. `most` tokens, pending ones included, can be computed before the request's
-        deadline.
+        `most` tokens, pending ones included, can be computed before the request's deadline.
         """
-        sizes = [work.tokens for _, work in self.open]
 
         def room(seconds: int) -> bool:
-            shares = fair_shares(sizes, seconds * tokens_per_second)
-            left = [
-                (call.client, size - done)
-                for (call, _), size, done in zip(self.open, sizes, shares, strict=True)
-                if call.finish_by > now + seconds
-            ]
-            return tokens + _before(left, client, tokens) <= most
+            computed = seconds * tokens_per_second
+            return tokens + self.before(client, tokens, computed, now + seconds) <= most
 
-        longest = math.ceil(sum(sizes) / tokens_per_second) + 1
+        longest = math.ceil(self.tokens / tokens_per_second) + 1
         return 1 + bisect.bisect_left(range(1, longest), True, key=room)
 
 
@@ -161,18 +165,6 @@ def fair_shares(sizes: Sequence[float], total: float) -> list[float]:
         shares[index] = min(sizes[index], total / (len(sizes) - rank))
         total -= shares[index]
     return shares
-
-
-def _before(left: Sequence[tuple[str, float]], client: str, tokens: int) -> float:
-    """Return the pending tokens that are computed before a client's request with `tokens` ends."""
-    same_client, other_clients = 0.0, defaultdict[str, float](float)
-    for name, size in left:
-        if name == client:
-            same_client += min(tokens, size)
-        else:
-            other_clients[name] += size
-    share = tokens + same_client
-    return same_client + sum(min(share, size) for size in other_clients.values())
 
 
 def retry_after(wait: float) -> int:
