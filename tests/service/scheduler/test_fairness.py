@@ -115,6 +115,16 @@ def test_whoever_was_away_has_no_credit() -> None:
     assert "BBB" not in taken
 
 
+def test_maps_go_first_and_cost_no_client_its_share() -> None:
+    queue = Queue()
+    queue.add("A", *[10] * 100, client="A")
+    queue.push(maps := work_of(100, 100, client="A"), maps=True)
+    queue.names[maps] = "m"
+    assert queue.order(2) == "mm"
+    queue.add("B", *[10] * 100, client="B")
+    assert Counter(queue.order(20))["B"] == pytest.approx(10, abs=1)
+
+
 def test_what_leaves_costs_nobody_anything() -> None:
     queue = Queue()
     leaves = queue.add("L", *[10] * 50, client="A")
