@@ -78,12 +78,6 @@ def backends(torch: Callable[[], Engine] | None = None) -> Iterator[EnginePool]:
         found.close()
 
 
-@pytest.mark.parametrize("name", [None, "onnx"])
-async def test_the_default_without_a_name_or_by_it(name: str | None) -> None:
-    with backends() as found:
-        assert (await found.get(name)) is found.default
-
-
 async def test_what_is_not_there_is_not_replaced() -> None:
     with (
         backends() as found,
@@ -104,26 +98,17 @@ async def test_another_starts_at_its_first_use_and_stays() -> None:
     assert slow.started[0].closed
 
 
-async def test_many_who_ask_at_once_start_one() -> None:
+async def test_many_who_ask_at_once_start_one_and_nobody_else_waits() -> None:
     slow = Slow()
     with backends(slow) as found:
         asking = [asyncio.create_task(found.get("torch")) for _ in range(10)]
-        await until(lambda: slow.calls)
-        slow.gate.set()
-        assert len(set(await asyncio.gather(*asking))) == 1
-        assert slow.calls == 1
-
-
-async def test_nobody_else_waits_for_a_start() -> None:
-    slow = Slow()
-    with backends(slow) as found:
-        asking = asyncio.create_task(found.get("torch"))
         await until(lambda: slow.calls)
         async with asyncio.timeout(60):
             assert await found.get("onnx") is found.default
             assert await found.get(None) is found.default
         slow.gate.set()
-        await asking
+        assert len(set(await asyncio.gather(*asking))) == 1
+        assert slow.calls == 1
 
 
 async def test_who_leaves_does_not_stop_a_start() -> None:
@@ -170,8 +155,9 @@ async def test_a_default_that_died_stays_the_default() -> None:
         assert isinstance(engine, Named)
         engine.dead = True
         assert await found.get("onnx") is found.default
-        with pytest.raises(EngineUnavailable, match="onnx engine is down"):
+        with pytest.raises(EngineUnavailable, match="onnx engine is down") as refused:
             await found.default.submit("encode", [text(5)])
+        assert refused.value.retry_after_seconds == 5
 
 
 CPU = "CPUExecutionProvider"

@@ -11,7 +11,7 @@ import pytest
 from model.artifact.decomposition import DecompositionStep
 from service.engines.contract import DecomposeTask, MapsTask, Task
 from service.engines.fake import FakeEngine
-from service.errors import EngineUnavailable, Overloaded, Unprocessable
+from service.errors import Overloaded, Unprocessable
 from service.scheduler.call import ANYBODY, NOTHING, Call, Demand
 from service.scheduler.lanes import BatchLimits, Lane
 from service.scheduler.queue import Work
@@ -76,18 +76,6 @@ async def test_retry_after_is_once_or_twice_how_long_the_queue_takes(
         assert len(told) > 1 or seconds < 1  # not all come back at once
         engine.let_through()
         await request
-
-
-async def test_a_dead_engine_is_refused_before_the_queue() -> None:
-    class Dead(FakeEngine):
-        alive = False
-
-    with (
-        batching(Dead(CONFIG)) as (batcher, _),
-        pytest.raises(EngineUnavailable, match="fake engine is down") as refused,
-    ):
-        await ask(batcher, "encode", 4)
-    assert refused.value.retry_after_seconds == 5
 
 
 async def test_who_left_is_dropped_before_it_is_computed() -> None:
