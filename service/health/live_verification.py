@@ -101,7 +101,7 @@ class LiveVerification:
         except (ServiceError, DeviceLostError) as error:
             _log.warning("%sa batch could not be verified: %s", self._label, error)
         finally:
-            self._metrics.verified(result)
+            self._metrics.count("verified_batches", result)
             self._busy = False
 
     def _differences(

@@ -114,7 +114,7 @@ class EnginePool:
             if not self._closed:
                 inspect = self._inspect if name == self.name else None
                 if name in self._schedulers:
-                    self.observer.restarted()
+                    self.observer.count("engine_restarts")
                 self._schedulers[name] = Scheduler(engine, self.limits, self.observer, inspect)
                 return self._schedulers[name]
         engine.close()

@@ -57,8 +57,16 @@ class BatchLimits:
     """Maximum seconds of a batch; a longer one is hanging."""
 
 
+Event = Literal["failed_batches", "dropped_texts", "queue_refused", "engine_restarts"]
+"""Event that is only counted, by the name of its counter; a batch may fail in part, and a text is
+dropped from the queue once its request has ended."""
+
+
 class Observer(Protocol):
     """Receiver of the events of a model's schedulers and inputs, for metrics."""
+
+    def count(self, event: Event, *labels: str) -> None:
+        """Count an event of a lane, if it is of one, and for the reason of a refusal."""
 
     def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
         """Count the tokens of each text of a request, and its texts by name of their warning."""
@@ -69,20 +77,8 @@ class Observer(Protocol):
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         """Count a computed batch."""
 
-    def batch_failed(self, lane: LaneName) -> None:
-        """Count a failed batch, or a failed part of a batch."""
-
-    def dropped(self, lane: LaneName) -> None:
-        """Count a text that was dropped from the queue since its request ended."""
-
     def waited(self, lane: LaneName, seconds: float) -> None:
         """Record the seconds until a request's first batch began, or until its wait was over."""
-
-    def restarted(self) -> None:
-        """Count a restart of a failed engine."""
-
-    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
-        """Count a request that was refused, or that waited for too long."""
 
 
 @dataclass
@@ -381,5 +377,5 @@ class Lane(FairQueue):
         kind: type[Overloaded] = Overloaded,
     ) -> Overloaded:
         """Return, and count, the error of a request that would be admitted after some seconds."""
-        self._observer.refused(self.name, reason)
+        self._observer.count("queue_refused", self.name, reason)
         return kind(why, retry_after_seconds=retry_after(seconds), reason=f"queue_{reason}")

@@ -280,7 +280,7 @@ class Scheduler:
                 lane.remove(slot)
         for slot in waiting:
             if isinstance(slot.task, TextTask):
-                self._observer.dropped(lane.name)
+                self._observer.count("dropped_texts", lane.name)
 
     def _push(self, lane: Lane, work: Work[object], *, maps: bool) -> None:
         """Queue tasks, and start idle workers. The caller holds the lock."""
@@ -373,7 +373,7 @@ class Scheduler:
             _log.error("a batch of the %s lane failed", lane, exc_info=error)
             for slot in slots:
                 slot.work.fail(error)
-            self._observer.batch_failed(lane)
+            self._observer.count("failed_batches", lane)
             return
         for slot in slots:
             work = slot.work

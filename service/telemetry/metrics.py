@@ -8,10 +8,11 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from prometheus_client import (
     CollectorRegistry,
+    Counter,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -23,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from service.engines.contract import Task, TextTask
 from service.scheduler.call import RefusalReason
-from service.scheduler.lanes import LANE_SHARES, LaneName
+from service.scheduler.lanes import LANE_SHARES, Event, LaneName
 from service.settings import Settings
 from service.system import machine
 from service.system.distribution import version
@@ -104,6 +105,11 @@ class ModelMetrics:
             lane: registry.notes(partial(self._count, lane)) for lane in LANE_SHARES
         }
 
+    def count(self, event: Event | Literal["verified_batches"], *labels: str) -> None:
+        """Count an event by the labels of its counter beside the model."""
+        counter: Counter = getattr(self._all, event)
+        counter.labels(self._model, *labels).inc()
+
     def _count(self, lane: LaneName, batches: list[Batch]) -> None:
         """Count noted batches of a lane; a batch with only maps has no new text."""
         labels, with_texts = (self._model, lane), [batch for batch in batches if batch[1]]
@@ -121,25 +127,9 @@ class ModelMetrics:
         if len(batches) >= MOST_NOTES:
             self._all.count()
 
-    def batch_failed(self, lane: LaneName) -> None:
-        """Count a failed batch."""
-        self._all.failed_batches.labels(self._model, lane).inc()
-
-    def dropped(self, lane: LaneName) -> None:
-        """Count a text that was dropped before it was computed."""
-        self._all.dropped_texts.labels(self._model, lane).inc()
-
     def waited(self, lane: LaneName, seconds: float) -> None:
         """Note a request's wait for its first batch, which may never have begun."""
         self._waits[lane].append(seconds)
-
-    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
-        """Count a request that was not admitted, or not computed in time."""
-        self._all.queue_refused.labels(self._model, lane, reason).inc()
-
-    def restarted(self) -> None:
-        """Count the restart of a failed engine."""
-        self._all.engine_restarts.labels(self._model).inc()
 
     def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
         """Note the lengths of a request's inputs, and count the warnings about them."""
@@ -150,10 +140,6 @@ class ModelMetrics:
     def pictures_read(self, seconds: float) -> None:
         """Record the time until the pictures of a request were decoded and prepared."""
         self._all.picture_seconds.labels(self._model).observe(seconds)
-
-    def verified(self, result: str) -> None:
-        """Record a live verification: `passed`, `failed`, or `unknown` if it could not run."""
-        self._all.verified_batches.labels(self._model, result).inc()
 
 
 LOAD_FAILURES = ("invalid", "memory", "refused")

@@ -39,7 +39,7 @@ from service.inference.tokenization.text import ArrayText, places_of
 from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server
-from service.scheduler.lanes import BatchLimits, LaneName
+from service.scheduler.lanes import BatchLimits, Event, LaneName
 from service.scheduler.scheduler import Scheduler
 from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation
@@ -76,7 +76,6 @@ class Recorder:
         self.failed: list[LaneName] = []
         self.drops: list[LaneName] = []
         self.waits: list[tuple[LaneName, float]] = []
-        self.restarts = 0
         self.inputs: list[tuple[list[int], dict[str, int]]] = []
         self.refusals: list[tuple[LaneName, str]] = []
         self.pictures: list[float] = []
@@ -90,21 +89,18 @@ class Recorder:
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         self.finished.append((lane, [task.tokens for task in tasks], seconds))
 
-    def batch_failed(self, lane: LaneName) -> None:
-        self.failed.append(lane)
-
-    def dropped(self, lane: LaneName) -> None:
-        self.drops.append(lane)
-
     def waited(self, lane: LaneName, seconds: float) -> None:
         assert seconds >= 0
         self.waits.append((lane, seconds))
 
-    def restarted(self) -> None:
-        self.restarts += 1
-
-    def refused(self, lane: LaneName, why: str) -> None:
-        self.refusals.append((lane, why))
+    def count(self, event: Event, *labels: Any) -> None:
+        lists: dict[str, list[Any]] = {
+            "failed_batches": self.failed,
+            "dropped_texts": self.drops,
+            "queue_refused": self.refusals,
+            "engine_restarts": [],
+        }
+        lists[event].append(labels[0] if len(labels) == 1 else labels)
 
 
 class GatedEngine(FakeEngine):

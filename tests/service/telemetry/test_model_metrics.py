@@ -63,8 +63,8 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
     """Prometheus sees an increase only in a series that existed before."""
     registry = Registry()
     _, other = ModelMetrics(registry, "one"), ModelMetrics(registry, "other")
-    other.restarted()
-    other.verified("failed")
+    other.count("engine_restarts")
+    other.count("verified_batches", "failed")
 
     def values(name: str, **labels: str) -> list[float | None]:
         return [
