@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -126,12 +127,7 @@ class Plan:
         """Return a text's arrays; its pooled vectors are raw if the plan `projects`."""
         arrays = self.raw(text, computed)
         if not self.projects:
-            for name in self._vector_fields:
-                array = arrays[name]
-                if array.ndim == 1:
-                    arrays[name] = self._finish(array)
-                else:
-                    arrays[name] = self._completed(array, iter(_rows(array)))
+            self.complete([arrays])
         return arrays
 
     def raw(self, text: Text, computed: Output) -> TextArrays:
@@ -144,16 +140,15 @@ class Plan:
     def complete(self, texts: Sequence[TextArrays]) -> None:
         """Project, cut and normalise the raw pooled vectors of texts, `[…, H]` to `[…, D]`."""
         rows = [row for own in texts for name in self._vector_fields for row in _rows(own[name])]
-        projected = iter(self._vectors.project(rows, self.options.pooling))
+        if self.projects:
+            rows = self._vectors.project(rows, self.options.pooling)
+        finished = map(self._finish, rows)
         for own in texts:
             for name in self._vector_fields:
-                own[name] = self._completed(own[name], projected)
-
-    def _completed(self, array: Floats, rows: Iterator[Floats]) -> Floats:
-        complete = [self._finish(next(rows)) for _ in range(math.prod(array.shape[:-1]))]
-        return np.array(complete, np.float32).reshape(
-            *array.shape[:-1], len(complete[0]) if complete else self.features
-        )
+                shape = own[name].shape[:-1]
+                vectors = [*itertools.islice(finished, math.prod(shape))]
+                size = len(vectors[0]) if vectors else self.features
+                own[name] = np.array(vectors, np.float32).reshape(*shape, size)
 
     def convert(self, texts: Sequence[TextArrays]) -> Sequence[TextArrays]:
         """Convert the pooled vectors to the requested type, unless a feature exceeds it."""
