@@ -41,6 +41,7 @@ class Clocked(FakeEngine):
 def test_batches_grow_to_two_texts_and_the_faster_of_a_size_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The first of a size takes ten times as long."""
     engine = Clocked(FakeClock(monkeypatch))
     found = measured_batches(engine, TEXTS, 2048, 512)
     assert engine.batches == [[16]] * ROUNDS + [[32] * 4] * ROUNDS + [[256, 256]] * ROUNDS
@@ -71,12 +72,11 @@ def test_as_many_calls_go_side_by_side_as_the_engine_takes() -> None:
     assert len(measured_batches(Meeting(CONFIG, concurrency=3), TEXTS, 512, 512)) == 3
 
 
-def test_maps_are_those_of_all_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Clocked(FakeClock(monkeypatch))
-    measured_batches(engine, maps_of(CONFIG), 512, 512)
-    assert engine.batches == [[16]] * ROUNDS + [[32] * 4] * ROUNDS + [[256, 256]] * ROUNDS
-    (task,) = maps_of(CONFIG)([16])
-    assert task == MapsTask(task.queries, task.queries, 0, tuple(range(CONFIG.num_attention_heads)))
+def test_maps_are_those_of_all_heads() -> None:
+    first, second = maps_of(CONFIG)([16, 9])
+    heads = tuple(range(CONFIG.num_attention_heads))
+    assert first == MapsTask(first.queries, first.queries, 0, heads)
+    assert (first.tokens, second.tokens) == (16, 9)
 
 
 class Padded(Clocked):
@@ -90,23 +90,21 @@ class Padded(Clocked):
         return FakeEngine.run(self, tasks)
 
 
-def test_the_cost_of_padding_is_of_equal_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Padded(FakeClock(monkeypatch))
+class Interrupted(Padded):
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        self.clock.now += 9.0 if len(self.batches) == 1 else 0.0
+        return super().run(tasks)
+
+
+@pytest.mark.parametrize("kind", [Padded, Interrupted])
+def test_the_cost_of_padding_is_of_equal_tokens_in_the_fastest_round(
+    kind: type[Padded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = kind(FakeClock(monkeypatch))
     cost = measured_cost(engine, TEXTS, [(16, 0.0116), (128, 0.0228)], 512)
     assert engine.batches == [[32] + [16] * 6] * ROUNDS
     assert cost.fixed == 0.0116
     assert cost.token == pytest.approx(0.0001 * (128 - 16) / 128)
-    assert cost.padding == pytest.approx(0.00003)
-
-
-def test_a_slow_round_does_not_raise_the_cost_of_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(Padded):
-        def run(self, tasks: Sequence[Task]) -> list[Output]:
-            self.clock.now += 9.0 if len(self.batches) == 1 else 0.0
-            return super().run(tasks)
-
-    engine = Interrupted(FakeClock(monkeypatch))
-    cost = measured_cost(engine, TEXTS, [(16, 0.0116), (128, 0.0228)], 512)
     assert cost.padding == pytest.approx(0.00003)
 
 
@@ -129,17 +127,3 @@ def test_short_texts_only_are_measured_where_the_model_takes_no_longer(
     cost = measured_cost(engine, TEXTS, [(16, 0.0116), (126, 0.0226)], 21)
     assert engine.batches == [[21] + [10] * 10] * ROUNDS
     assert cost.padding == pytest.approx(0.00003, rel=0.02)
-
-
-def test_what_interrupts_one_round_of_a_size_does_not_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Interrupted(Clocked):
-        def run(self, tasks: Sequence[Task]) -> list[Output]:
-            if len(self.batches) == 2 * ROUNDS + 1:
-                self.clock.now += 9.0
-            return super().run(tasks)
-
-    engine = Interrupted(FakeClock(monkeypatch))
-    found = measured_batches(engine, TEXTS, 512, 512)
-    assert found[-1] == (512, pytest.approx(0.256)), "the first round"

@@ -50,40 +50,38 @@ def pieces(text: str, by: ChunkKind, size: int, overlap: int = 0) -> list[str]:
     return [text[start:end] for start, end in own.places.tolist()]
 
 
+WORDS, LETTERS = "Ab cd ef. Gh ij kl mn.", "abcdefghij"
+REPEATED = "Aa bb. Cc. Dd. Ee ff gg hh. Ii."
+PARTS = "Aa bb. Cc.\n\nDd ee. Ff gg.\n\nHh. Ii."
+
+
 @pytest.mark.parametrize(
-    ("by", "size", "overlap", "wanted"),
+    ("text", "by", "size", "overlap", "wanted"),
     [
         # "Ab" is a token, and so is each mark
-        ("tokens", 3, 0, ["Ab cd", "ef. Gh", "ij kl", "mn."]),
-        ("tokens", 4, 2, ["Ab cd ef.", "ef. Gh ij", "Gh ij kl", "ij kl mn."]),
-        ("sentences", 7, 0, ["Ab cd ef.", "Gh ij kl mn."]),
-        ("sentences", 20, 0, ["Ab cd ef. Gh ij kl mn."]),
-        ("sentences", 4, 0, ["Ab cd ef.", "Gh ij kl", "mn."]),
+        (WORDS, "tokens", 3, 0, ["Ab cd", "ef. Gh", "ij kl", "mn."]),
+        (WORDS, "tokens", 4, 2, ["Ab cd ef.", "ef. Gh ij", "Gh ij kl", "ij kl mn."]),
+        (WORDS, "sentences", 7, 0, ["Ab cd ef.", "Gh ij kl mn."]),
+        (WORDS, "sentences", 20, 0, [WORDS]),
+        (WORDS, "sentences", 4, 0, ["Ab cd ef.", "Gh ij kl", "mn."]),
+        # a sentence is repeated whole or not at all
+        (REPEATED, "sentences", 8, 4, ["Aa bb. Cc. Dd.", "Dd. Ee ff gg hh.", "Ii."]),
+        (REPEATED, "sentences", 6, 2, ["Aa bb. Cc.", "Cc. Dd.", "Ee ff gg hh.", "Ii."]),
+        # paragraphs come before sentences
+        (PARTS, "paragraphs", 8, 0, ["Aa bb. Cc.", "Dd ee. Ff gg.", "Hh. Ii."]),
+        (PARTS, "paragraphs", 4, 0, ["Aa bb.", "Cc.", "Dd ee.", "Ff gg.", "Hh. Ii."]),
+        (PARTS, "paragraphs", 30, 0, [PARTS]),
+        # a text without spaces is cut between tokens
+        (LETTERS, "tokens", 3, 0, ["abcdef", "ghij"]),
+        (LETTERS, "sentences", 2, 0, ["abcd", "efgh", "ij"]),
+        (LETTERS, "tokens", 2, 1, ["abcd", "cdef", "efgh", "ghij"]),
+        (" ", "tokens", 256, 32, []),
     ],
 )
 def test_chunks_end_at_their_kind_of_part(
-    by: Any, size: int, overlap: int, wanted: list[str]
+    text: str, by: Any, size: int, overlap: int, wanted: list[str]
 ) -> None:
-    assert pieces("Ab cd ef. Gh ij kl mn.", by, size, overlap) == wanted
-
-
-def test_a_sentence_is_repeated_whole_or_not_at_all() -> None:
-    text = "Aa bb. Cc. Dd. Ee ff gg hh. Ii."
-    assert pieces(text, "sentences", 8, 4) == ["Aa bb. Cc. Dd.", "Dd. Ee ff gg hh.", "Ii."]
-    assert pieces(text, "sentences", 6, 2) == ["Aa bb. Cc.", "Cc. Dd.", "Ee ff gg hh.", "Ii."]
-
-
-def test_paragraphs_come_before_sentences() -> None:
-    text = "Aa bb. Cc.\n\nDd ee. Ff gg.\n\nHh. Ii."
-    assert pieces(text, "paragraphs", 8) == ["Aa bb. Cc.", "Dd ee. Ff gg.", "Hh. Ii."]
-    assert pieces(text, "paragraphs", 4) == ["Aa bb.", "Cc.", "Dd ee.", "Ff gg.", "Hh. Ii."]
-    assert pieces(text, "paragraphs", 30) == [text]
-
-
-def test_a_text_without_spaces_is_cut_between_tokens() -> None:
-    assert pieces("abcdefghij", "tokens", 3) == ["abcdef", "ghij"]
-    assert pieces("abcdefghij", "sentences", 2) == ["abcd", "efgh", "ij"]
-    assert pieces("abcdefghij", "tokens", 2, 1) == ["abcd", "cdef", "efgh", "ghij"]
+    assert pieces(text, by, size, overlap) == wanted
 
 
 @pytest.mark.parametrize("by", ["tokens", "sentences", "paragraphs"])
@@ -104,11 +102,6 @@ def test_every_token_is_in_a_chunk_and_chunks_advance(by: Any) -> None:
             assert expected - options.overlap <= first <= expected < last
             expected = last
         assert expected == len(own.places) - 1
-
-
-def test_texts_without_tokens_have_no_chunk() -> None:
-    (found,) = chunks_of([" "], [by_characters(" ")], ChunkOptions())
-    assert found.ranges.shape == found.places.shape == (0, 2)
 
 
 def test_the_number_of_chunks_is_bounded() -> None:

@@ -283,45 +283,27 @@ def layers_with(passes: list[LayerPass], *names: ArrayName) -> list[int]:
         (["rollout", "weights"], {}, "shared", "shared"),
         (["rollout", "stats"], {}, "shared", "shared"),
         (["rollout", "norms", "weights"], {}, "shared", "shared"),
+        (["norms"], {"layers": (4, 0)}, [4, 0], []),
+        (["norms", "norm_rollout"], {}, "shared", "shared"),
+        (["norm_rollout", "weights"], {"layers": (2,)}, [2], [*range(6)]),
+        (["norm_rollout", "norms"], {"heads": (2,)}, [*range(6)], [*range(6)]),
     ],
 )
 def test_no_layer_is_computed_more_often_than_needed(
     include: list[ArrayName], asked: dict[str, Any], own: list[int] | str, whole: list[int] | str
 ) -> None:
-    passes = layer_passes(selection(*include, **asked), SIX)
+    passes, rollouts = layer_passes(selection(*include, **asked), SIX), {"rollout", "norm_rollout"}
+    assert all(one.values == bool(one.include & {"norms", "norm_rollout"}) for one in passes)
     if own == "shared":
         assert [(one.layer, one.include) for one in passes] == [
             (layer, set(include)) for layer in range(6)
         ]
         return
     assert layers_with(passes, "weights", "stats", "norms") == own
-    assert layers_with(passes, "rollout") == whole
+    assert layers_with(passes, "rollout", "norm_rollout") == whole
     for one in passes:
-        assert one.include in ({"rollout"}, set(include) - {"rollout"})
-        assert one.heads == (HEADS if "rollout" in one.include else asked.get("heads", HEADS))
-
-
-@pytest.mark.parametrize(
-    ("include", "asked", "norms", "rollouts"),
-    [
-        (["weights"], {}, [], []),
-        (["norms"], {"layers": (4, 0)}, [4, 0], []),
-        (["norms", "norm_rollout"], {}, [*range(6)], [*range(6)]),
-        (["norm_rollout", "weights"], {"layers": (2,)}, [], [*range(6)]),
-        (["norm_rollout", "norms"], {"heads": (2,)}, [*range(6)], [*range(6)]),
-    ],
-)
-def test_values_are_computed_where_norms_are_wanted_and_no_more_often(
-    include: list[ArrayName], asked: dict[str, Any], norms: list[int], rollouts: list[int]
-) -> None:
-    passes = layer_passes(selection(*include, **asked), SIX)
-    assert layers_with(passes, "norms") == norms
-    assert layers_with(passes, "norm_rollout") == rollouts
-    assert all(one.values == bool(one.include & {"norms", "norm_rollout"}) for one in passes)
-    shared = rollouts and norms and "heads" not in asked
-    assert len(passes) == len(norms) + (0 if shared else len(rollouts)) + (
-        len(asked.get("layers", range(6))) if "weights" in include else 0
-    )
+        assert one.include in (rollouts & set(include), set(include) - rollouts)
+        assert one.heads == (HEADS if one.include & rollouts else asked.get("heads", HEADS))
 
 
 def test_a_decoders_layers_come_after_the_encoders_and_have_no_rollout() -> None:

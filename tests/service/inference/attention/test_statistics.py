@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
 from scipy.stats import entropy
-from transformers import AutoModel, AutoTokenizer
 
 from service.inference.attention.statistics import (
     CROSS_STATISTICS,
@@ -27,34 +24,6 @@ from service.inference.attention.statistics import (
     top_k,
 )
 from tests.service import plain
-
-SEPARATOR = 102
-TEXTS = [
-    "The animal didn't cross the street because it was too tired.",
-    ("What links it to the animal?", "A head of the third layer, as it turns out."),
-    "",
-    ("", ""),
-    "one [SEP] in the text",
-    " ".join(["attention"] * 200),
-]
-
-
-@pytest.fixture(scope="module")
-def real(minilm_checkpoint: Path) -> list[tuple[np.ndarray, list[int]]]:
-    """Return transformers' maps `[L, N, S, S]` of each text, and the indices of separators."""
-    tokenizer = AutoTokenizer.from_pretrained(minilm_checkpoint)
-    model = AutoModel.from_pretrained(
-        minilm_checkpoint, attn_implementation="eager", dtype=torch.float32
-    ).eval()
-    found = []
-    for text in TEXTS:
-        inputs = tokenizer([text], return_tensors="pt")
-        with torch.no_grad():
-            maps = model(**inputs, output_attentions=True).attentions
-        ids = inputs["input_ids"][0].tolist()
-        places = [place for place, token in enumerate(ids) if token == SEPARATOR]
-        found.append((torch.stack(maps)[:, 0].numpy(), places))
-    return found
 
 
 @st.composite
@@ -105,15 +74,9 @@ def assert_plain_statistics(maps: np.ndarray, separators: list[int]) -> None:
 @given(maps=random_maps(), data=st.data())
 @settings(deadline=None)
 def test_statistics_of_random_maps(maps, data):
-    places = st.lists(st.integers(0, maps.shape[-1] - 1), unique=True)
-    assert_plain_statistics(maps, data.draw(places))
-
-
-def test_statistics_of_real_maps(real):
-    for maps, separators in real:
-        assert_plain_statistics(maps[::2, ::5], separators)  # not contiguous
-        found = statistics(maps, separators)["entropy"]
-        np.testing.assert_allclose(found, entropy(maps, axis=-1).mean(axis=-1), atol=1e-5)
+    places = data.draw(st.lists(st.integers(0, maps.shape[-1] - 1), unique=True))
+    assert_plain_statistics(maps, places)
+    assert_plain_statistics(maps[::2, ::2], places)  # not contiguous
 
 
 @given(seed=st.integers(0, 2**32 - 1), queries=st.integers(1, 9), keys=st.integers(1, 9))
@@ -173,12 +136,12 @@ def test_top_k_of_random_maps(maps, k):
     assert_plain_top_k(maps[:1, :2], k)
 
 
-@pytest.mark.parametrize("k", [1, 5, FEW, FEW + 1, 150, 10**9])
-def test_top_k_of_real_maps(real, k):
-    for maps, _ in real:
-        before = maps.copy()
-        assert_plain_top_k(maps[::3, ::6], k)
-        np.testing.assert_array_equal(maps, before)
+@pytest.mark.parametrize("k", [5, FEW + 1, 150, 10**9])
+def test_top_k_of_long_maps_that_stay_as_they_are(k):
+    maps = np.random.default_rng(0).dirichlet(np.full(200, 0.1), (3, 4, 200)).astype(np.float32)
+    before = maps.copy()
+    assert_plain_top_k(maps[::2, ::3], k)  # not contiguous
+    np.testing.assert_array_equal(maps, before)
 
 
 @pytest.mark.parametrize("k", [3, FEW + 3])
@@ -217,11 +180,6 @@ def test_rollout_of_random_maps(maps):
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, plain_rollout(maps), atol=1e-6)
     np.testing.assert_array_equal(maps, before)
-
-
-def test_rollout_of_real_maps(real):
-    for maps, _ in real[:5]:
-        np.testing.assert_allclose(rollout(maps), plain_rollout(maps), atol=1e-6)
 
 
 vectors = st.lists(st.floats(-100, 100, width=32), min_size=4, max_size=4)
