@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from scipy.special import softmax
 
 from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
@@ -36,7 +37,7 @@ from service.engines.onnx import OnnxEngine
 from service.engines.process import TorchEngine
 from service.engines.runtime import RuntimeEngine, head_mask
 from service.errors import EngineFailed
-from service.scheduler.outputs import check_outputs
+from service.scheduler.outputs import check_outputs, requested
 from tests.model.runtimes.test_onnx_device import Device
 from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
 from tests.service.harness import CONFIG, assert_same, text
@@ -102,20 +103,11 @@ def test_both_engines_agree(onnx_engine: OnnxEngine, torch_engine: TorchEngine) 
         assert_close(found, wanted, atol=2e-5)
 
 
-def test_the_selection_is_answered_in_its_order(engine: Engine) -> None:
+def test_states_come_in_the_order_of_the_request(engine: Engine) -> None:
     everything, some = text(9, hidden_layers=(0, 1, 2)), text(9, hidden_layers=(2, 0))
     whole, part = engine.run([everything, some])
     for found, wanted in zip(part.hidden, [whole.hidden[2], whole.hidden[0]], strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-5)
-    for layer in (0, 1):
-        hidden = whole.hidden[layer]
-        both, turned, one = engine.run(
-            [MapsTask(hidden, hidden, layer, heads) for heads in [(0, 1), (1, 0), (1,)]]
-        )
-        assert both.maps is not None
-        assert both.maps.shape == (2, 9, 9)
-        np.testing.assert_allclose(turned.maps, both.maps[::-1], atol=1e-6, strict=True)
-        np.testing.assert_allclose(one.maps, both.maps[1:], atol=1e-6, strict=True)
 
 
 def test_states_for_maps_come_in_the_order_of_layers(engine: Engine) -> None:
@@ -154,43 +146,33 @@ def test_states_for_maps_stay_on_a_device(artifact: Artifact, onnx_engine: OnnxE
     np.testing.assert_allclose(*of_values, rtol=1e-4)
 
 
-def test_products_of_values_come_in_the_order_of_heads(engine: Engine) -> None:
-    hidden = engine.run([text(9, 1, hidden_layers=(1,))])[0].hidden[0]
-    every = [(0, 1), (1, 0), (1,)]
-    both, turned, one = engine.run([MapsTask(hidden, hidden, 1, n, values=True) for n in every])
-    assert both.value_products is not None
-    atol = 1e-6 * np.abs(both.value_products).max()
-    for found, part in ((turned, np.s_[:, ::-1, ::-1]), (one, np.s_[:, 1:, 1:])):
-        products = both.value_products[part]
-        np.testing.assert_allclose(found.value_products, products, atol=atol, strict=True)
-        assert found.maps is not None
-    assert engine.run([MapsTask(hidden, hidden, 1, (0,))])[0].value_products is None
-
-
-def test_scores_come_in_the_order_of_heads(engine: Engine) -> None:
-    """Their softmax are the maps: the heads are BERT's, of dot products."""
-    hidden = engine.run([text(9, 1, hidden_layers=(1,))])[0].hidden[0]
-    every = [(0, 1), (1, 0), (1,)]
-    tasks = [MapsTask(hidden, hidden, 1, heads, scores=True) for heads in every]
-    both, turned, one = engine.run(tasks)
-    for output in (both, turned, one):
-        compared, maps = output.head_scores, output.maps
-        assert compared is not None
-        assert maps is not None
-        exponents = np.exp(compared.scores - compared.scores.max(axis=-1, keepdims=True))
-        softmax = exponents / exponents.sum(axis=-1, keepdims=True)
-        np.testing.assert_allclose(softmax, maps, atol=1e-5)
-        products = compared.queries @ compared.keys.transpose(0, 2, 1)
-        size = compared.queries.shape[-1]
-        np.testing.assert_allclose(compared.scores, products / size**0.5, atol=1e-5)
-    assert both.head_scores is not None
-    assert turned.head_scores is not None
-    for found, part in ((turned, np.s_[::-1]), (one, np.s_[1:])):
-        assert found.head_scores is not None
-        np.testing.assert_allclose(
-            found.head_scores.queries, both.head_scores.queries[part], atol=1e-6, strict=True
-        )
-    assert engine.run([MapsTask(hidden, hidden, 1, (0,))])[0].head_scores is None
+@pytest.mark.parametrize("layer", [0, 1])
+def test_heads_come_in_the_order_of_the_request(engine: Engine, layer: int) -> None:
+    """The softmax of their scores are the maps: they are BERT's, of dot products."""
+    hidden = engine.run([text(9, 1, hidden_layers=(layer,))])[0].hidden[0]
+    orders = (0, 1), (1, 0), (1,)
+    outputs = engine.run(
+        [MapsTask(hidden, hidden, layer, heads, values=True, scores=True) for heads in orders]
+    )
+    maps, products, compared = (
+        [requested(getattr(output, name)) for output in outputs]
+        for name in ("maps", "value_products", "head_scores")
+    )
+    assert maps[0].shape == (2, 9, 9)
+    for scores, weights in zip(compared, maps, strict=True):
+        np.testing.assert_allclose(softmax(scores.scores, axis=-1), weights, atol=1e-5)
+        expected = scores.queries @ scores.keys.transpose(0, 2, 1)
+        expected /= scores.queries.shape[-1] ** 0.5
+        np.testing.assert_allclose(scores.scores, expected, atol=1e-5)
+    atol = 1e-6 * np.abs(products[0]).max()
+    for n, part in ((1, np.s_[::-1]), (2, np.s_[1:])):
+        np.testing.assert_allclose(maps[n], maps[0][part], atol=1e-6, strict=True)
+        of_pairs = products[0][:, part, part]
+        np.testing.assert_allclose(products[n], of_pairs, atol=atol, strict=True)
+        of_heads = compared[0].queries[part]
+        np.testing.assert_allclose(compared[n].queries, of_heads, atol=1e-6, strict=True)
+    (alone,) = engine.run([MapsTask(hidden, hidden, layer, (0,))])
+    assert (alone.value_products, alone.head_scores) == (None, None)
 
 
 def test_both_kinds_share_a_batch(engine: Engine) -> None:
