@@ -39,7 +39,7 @@ class Engines:
         A message is a source, a method of its engine, and arguments; "load" returns its `TRAITS`.
 
         Raises:
-            EOFError, OSError: the other end has closed the connection.
+            EOFError, OSError: the other end has closed the connection, or sends no message.
 
         """
         while True:
@@ -80,12 +80,13 @@ def _failure(error: Exception) -> Failure:
 def main() -> None:
     """Load engines and serve them; ignore a terminal's signals, which the parent handles.
 
-    Arguments: the connections' file descriptors, separated by commas, log level and log format.
+    Arguments: the connections' file descriptors, separated by commas; seconds without a message
+    after which the process ends, or nothing; log level and log format.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     resources.settle_allocator()
-    descriptors, log_level, log_format = sys.argv[1:]
+    descriptors, idle_seconds, log_level, log_format = sys.argv[1:]
     logs.configure(log_level, log_format)
     engines = Engines()
 
@@ -94,6 +95,7 @@ def main() -> None:
             socket.socket(fileno=descriptor) as connection,
             contextlib.suppress(EOFError, OSError),
         ):
+            connection.settimeout(float(idle_seconds) if idle_seconds else None)
             engines.serve(connection)
 
     threads = [threading.Thread(target=serve, args=[int(n)]) for n in descriptors.split(",")]

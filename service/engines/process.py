@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
-import logging
 import os
 import pickle
 import queue
@@ -19,7 +18,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -61,10 +59,7 @@ def send(connection: socket.socket, message: object) -> None:
 def receive(connection: socket.socket) -> Any:
     """Return the next message, whose arrays are writable parts of one buffer.
 
-    Raises:
-        EOFError: the other end is closed.
-        TimeoutError: the rest of the message does not come.
-
+    Raise EOFError if the other end is closed, TimeoutError if the message does not come.
     """
     count = int.from_bytes(_read(connection, 8), sys.byteorder)
     sizes: list[int] = np.frombuffer(_read(connection, 8 * count), np.int64).tolist()
@@ -84,10 +79,12 @@ def _read(connection: socket.socket, size: int) -> memoryview:
     return view
 
 
-START_TIMEOUT_SECONDS = 120.0
+START_TIMEOUT_SECONDS, ENDING_SECONDS = 120.0, 10.0
+"""Maximum seconds until a process has loaded an engine, and until one has ended that closes."""
+IDLE = 0
+"""Exit code of a process that ended because it was idle."""
 TRAITS = ("provider", "concurrency", "hidden_size", "batch_tokens", "attention_kernels")
 """Attributes of an engine that its child process reports once it is loaded."""
-_log = logging.getLogger("headscope")
 
 
 @dataclass(frozen=True)
@@ -115,8 +112,8 @@ class EngineProcess:
     def __init__(self, title: str, calls: int = 1, idle_seconds: float | None = None) -> None:
         """Initialise without starting the process.
 
-        `title` names the process in messages. It ends after `idle_seconds` without a call, and the
-        next call starts another; never if None.
+        `title` names the process in messages. One that has a single call at a time may end after
+        `idle_seconds` without a call, and the next call starts another.
         """
         self.title = title
         self._calls = calls
@@ -127,15 +124,15 @@ class EngineProcess:
         """Connections without a call, which are closed once the process has ended."""
         self._loaded: set[Source] = set()
         self._failed = False
-        self._running = 0
-        self._last_used = 0.0
+        self.users = 0
+        """Number of engines that use the process, if these share it."""
 
     @property
     def alive(self) -> bool:
         """Whether it can compute: its process runs, or has ended only because it was idle."""
         process = self._process
         runs = process is None or process.poll() is None
-        return not self._failed and (runs or process is not self._process)
+        return not self._failed and (runs or self._was_idle(process))
 
     @property
     def pid(self) -> int | None:
@@ -155,10 +152,10 @@ class EngineProcess:
         with self._lock:
             if self._failed:
                 raise self._ended()
-            if self._process is None:
-                self._start()
+            process = self._process
+            if process is None or self._was_idle(process):
+                process = self._start()
             connections, loaded = self._connections, self._loaded
-            self._running += 1
         limit = seconds if source in loaded else seconds + START_TIMEOUT_SECONDS
         connection = connections.get()
         try:
@@ -169,15 +166,17 @@ class EngineProcess:
             self.close()
             raise EngineTimeout(f"{self.title} did not answer within {limit:g} s") from None
         except (EOFError, OSError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING_SECONDS)
+            if self._was_idle(process) and not self._failed:
+                return self.ask(source, method, *arguments, seconds=seconds)
             self.close()
             raise self._ended() from None
         finally:
             with self._lock:
-                if self._process is None:
+                if self._process is not process:
                     connection.close()
                 connections.put(connection)
-                self._running -= 1
-                self._last_used = time.monotonic()
         if not isinstance(answer, Failure):
             loaded.add(source)
         return answer
@@ -188,12 +187,17 @@ class EngineProcess:
         with self._lock:
             self._end()
 
-    def _start(self) -> None:
+    def _was_idle(self, process: subprocess.Popen[bytes] | None) -> bool:
+        """Return whether a process has ended because it was idle."""
+        return self._idle_seconds is not None and process is not None and process.poll() == IDLE
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._end()
         pairs = [socket.socketpair() for _ in range(self._calls)]
         descriptors = [theirs.fileno() for _, theirs in pairs]
         command = [sys.executable, "-P", "-m", "service.engines.child"]
-        command += [",".join(map(str, descriptors)), *logs.chosen()]
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        command += [",".join(map(str, descriptors)), str(self._idle_seconds or ""), *logs.chosen()]
+        self._process = process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             command,
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
@@ -203,28 +207,9 @@ class EngineProcess:
         for ours, theirs in pairs:
             theirs.close()
             self._connections.put(ours)
-        self._last_used = time.monotonic()
-        if self._idle_seconds is not None:
-            threading.Thread(
-                target=self._end_when_idle, args=(self._process, self._idle_seconds), daemon=True
-            ).start()
-
-    def _end_when_idle(self, process: subprocess.Popen[bytes], idle_seconds: float) -> None:
-        """End a process after `idle_seconds` without a call; runs in a thread of its own."""
-        while process.poll() is None:
-            left = self._last_used + idle_seconds - time.monotonic()
-            if left > 0 or self._running:
-                time.sleep(max(left, 0.01))
-                continue
-            with self._lock:
-                idle = time.monotonic() >= self._last_used + idle_seconds and not self._running
-                if idle and not self._failed:
-                    _log.info("%s had no batch for %g s: it ends", self.title, idle_seconds)
-                    self._end()
-                    return
+        return process
 
     def _end(self) -> None:
-        """Detach the process, then end it: `alive` depends on this order."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -327,26 +312,21 @@ class TorchHosts:
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
         self._host: EngineProcess | None = None
-        self._users = 0
 
     def acquire(self) -> EngineProcess:
         """Return the process for another engine, which has to release it."""
         with self._lock:
             if self._host is None or not self._host.alive:
-                host = EngineProcess("PyTorch", idle_seconds=self._idle_seconds)
-                self._host, self._users = host, 0
-            self._users += 1
+                self._host = EngineProcess("PyTorch", idle_seconds=self._idle_seconds)
+            self._host.users += 1
             return self._host
 
     def release(self, host: EngineProcess) -> None:
         """Release the process of an engine; end it after its last engine."""
         with self._lock:
-            if host is self._host:
-                self._users -= 1
-                if self._users > 0:
-                    return
-                self._host = None
-        host.close()
+            host.users -= 1
+        if not host.users:
+            host.close()
 
 
 class TorchEngine(ProcessEngine):
@@ -355,13 +335,7 @@ class TorchEngine(ProcessEngine):
     def __init__(
         self, artifact: Artifact, timeout_seconds: float, hosts: TorchHosts | None = None
     ) -> None:
-        """Start the process, unless models share one, and wait until it has loaded the encoder.
-
-        Raises:
-            EngineNotInstalled: torch is not installed, or the artifact has no weights for it.
-            EngineUnavailable: the process ended, or did not load in time.
-
-        """
+        """Start the process, unless models share one, and wait until it has loaded the encoder."""
         check_installed(artifact)
         self._hosts = hosts or TorchHosts()
         self._closed = False

@@ -85,11 +85,6 @@ class Replicas(Engine):
 
         The batches in flight on a device that is lost fail: one of them may be the cause, and would
         take the next device along.
-
-        Raises:
-            EngineUnavailable: the device is lost, or all are.
-            ServiceError: the batch failed.
-
         """
         tokens = sum(task.tokens for task in tasks)
         with self._lock:

@@ -54,10 +54,6 @@ def whole_tensors(
     """Return a text's tensors by key, with the outputs of the tasks of `whole_maps`.
 
     `unit` maps the last hidden state to the text's unit vector.
-
-    Raises:
-        ValueError: an output of the target is missing.
-
     """
     weights = [part.maps for part in maps if part.maps is not None]
     layers = manifest.config.num_hidden_layers

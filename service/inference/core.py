@@ -144,14 +144,7 @@ class Inference:
         caller: Call,
         engine: str | None,
     ) -> PreparedTexts:
-        """Cut texts into chunks, and tokenise each chunk as an input of its own.
-
-        Raises:
-            Unprocessable: too many inputs, characters or chunks, no chunk at all, or a chunk is
-                too long for the model.
-            Overloaded: there is not enough memory or time.
-
-        """
+        """Cut texts into chunks, and tokenise each chunk as an input of its own."""
         began, tokenizer = time.monotonic(), self.request_tokenizer
         texts = await tokenizer.tokenize(inputs, replace(options, windows=True), caller)
         most = min(MOST_SPANS, tokenizer.limits.max_inputs)
@@ -268,10 +261,7 @@ class Inference:
     ) -> AttentionStream:
         """Return a stream of the attention of each text, a layer at a time.
 
-        Raises:
-            NotExported, NotVerified: as for `require_heads`.
-            ReplyTooLarge: the maps that are in memory together are too large.
-
+        Raise as `require_heads`, or `ReplyTooLarge` if the maps of a layer are too large.
         """
         self.require_heads()
         ends = self.reader.separator_ids, self.reader.target_separator_ids

@@ -152,12 +152,7 @@ class RequestPictures:
     def demand(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> Demand:
-        """Return the predicted demand of a request before its pictures are opened.
-
-        Raises:
-            Unprocessable: too many inputs, an input is a text, or an option is for texts only.
-
-        """
+        """Return the predicted demand of a request before its pictures are opened."""
         del beside
         pictures = self._checked(inputs, options)
         bytes_read = sum(len(picture.data) for picture in pictures)
@@ -173,12 +168,6 @@ class RequestPictures:
         """Return the tokens and pixels of each picture.
 
         Cancelling the call ends it after the running slices.
-
-        Raises:
-            Unprocessable: as for `demand`, `PictureReader.head` and `PictureReader.read`.
-            Overloaded: there is not enough memory or time.
-            DeadlinePassed: the deadline passed before all pictures were prepared.
-
         """
         del beside
         pictures, reservation = self._checked(inputs, options), caller.reservation
@@ -212,7 +201,7 @@ class RequestPictures:
         self._backlog.close()
 
     def _checked(self, inputs: Sequence[Input], options: Options) -> list[Picture]:
-        """Return the pictures of a request; errors as for `demand`."""
+        """Return the pictures of a request, unless an input or an option is for texts only."""
         if len(inputs) > self.limits.max_inputs:
             raise self.limits.too_many(len(inputs))
         pictures = [given for given in inputs if isinstance(given, Picture)]

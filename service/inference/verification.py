@@ -30,11 +30,6 @@ async def verify(
     """Compare hidden states, maps, pooled vectors and a task head's outputs of PyTorch and ONNX.
 
     Texts are compared one after another.
-
-    Raises:
-        Overloaded, RequestTooLarge: there is not enough memory or time.
-        EngineTimeout: the deadline has passed.
-
     """
     manifest, reader = inference.manifest, inference.reader
     demand = reader.demand(inputs, options, caller)

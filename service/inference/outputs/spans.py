@@ -74,13 +74,7 @@ class OwnTokens:
 def spans_of(
     texts: Sequence[str], spans: Sequence[Sequence[Offset]], tokenized: Sequence[Text]
 ) -> list[TextSpans]:
-    """Return the spans of each text with their tokens.
-
-    Raises:
-        Unprocessable: a span is empty, out of its text, without a token, or reaches into the part
-            of the text that was cut off; or the spans have too many tokens together.
-
-    """
+    """Return the spans of each text with their tokens, if these are not too many together."""
     found = [
         _text_spans(index, text, of_text, own)
         for index, (text, of_text, own) in enumerate(zip(texts, spans, tokenized, strict=True))
@@ -95,7 +89,11 @@ def spans_of(
 
 
 def _text_spans(index: int, text: str, spans: Sequence[Offset], tokenized: Text) -> TextSpans:
-    """Return one text's spans with their tokens."""
+    """Return one text's spans with their tokens.
+
+    Raise `Unprocessable` for a span that is empty, out of its text, without a token, or that
+    reaches into the part of the text that was cut off.
+    """
     names = [f"spans[{index}][{n}] is [{start}, {end})" for n, (start, end) in enumerate(spans)]
     for name, (start, end) in zip(names, spans, strict=True):
         if start >= end:

@@ -199,10 +199,6 @@ def token_vectors(task: TaskConfig, scores: Floats, input_ids: Ids, role: Role) 
 
     Scores are `[S, D]`, or of a `hybrid` head `[S, D + 1]`; `input_ids` `[S]` include expansion
     tokens.
-
-    Raises:
-        ValueError: the task head computes no token vectors.
-
     """
     if task.late is None:
         raise ValueError(f"a task head of {task.kind} computes no token vectors")

@@ -264,12 +264,8 @@ def unseen_of(
 ) -> Unseen:
     """Return the tokens of spans that are left out of a query and documents as they were sent.
 
-    `of_documents` is empty if nothing is left out of any.
-
-    Raises:
-        Unprocessable: a span is empty, out of its text, or has no token; spans of a text do not
-            ascend or overlap; or no token of the query would be left.
-
+    `of_documents` is empty if nothing is left out of any. Raise `Unprocessable` unless the spans of
+    each text ascend without overlaps and have tokens, and tokens of the query are left.
     """
     query, documents = texts
     unseen: list[Tokens] = []
