@@ -27,9 +27,10 @@ from benchmarks.harness.report import write_json
 from benchmarks.harness.service import default_artifact
 from benchmarks.harness.timing import in_turn, median_ratio
 from model.artifact.manifest import WEIGHTS, Artifact
-from model.artifact.signature import GraphSignature, TensorSpec, encoder_signature
+from model.artifact.signature import GraphSignature, TensorSpec
 from model.checkpoint import load_weights
 from model.encoder.encoder import Encoder
+from model.export.graphs import encoder_signature
 from model.export.to_onnx import save_graph, to_onnx
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.signature import Axes, GraphSignature, Shapes, specs
+from model.artifact.signature import Shapes
 from model.config.encoder import EncoderConfig
 
 Floats = NDArray[np.float32]
@@ -91,38 +91,6 @@ def value_shapes(config: EncoderConfig) -> Shapes:
     width = config.num_key_value_heads * config.head_size
     shapes["attention.value.weight"] = (width, config.hidden_size)
     return shapes | ({VALUE_BIAS: (width,)} if config.attention.bias else {})
-
-
-def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignature:
-    """Return the signature of `decomposition.onnx`: rows of parts → the rows after a layer.
-
-    `heads` are name → shape of one head's parameter; the graph takes `[N, …]`.
-    """
-    h, n, m, p = _sizes(config)
-    parts: Axes = ("queries", "parts", h)
-    parameters = {name: (n, *shape) for name, shape in heads.items()} | layer_shapes(config)
-    return GraphSignature(
-        inputs=(
-            *specs(states=("keys", h), values=(m, "keys", "parts", p), parts=parts),
-            *specs("int64", rows=("queries",)),
-            *specs(**parameters),
-        ),
-        outputs=specs(decomposed=parts),
-    )
-
-
-def decomposition_values_signature(config: EncoderConfig) -> GraphSignature:
-    """Return the signature of `decomposition_values.onnx`.
-
-    It maps parts `[C, P, H]` to `entering` `[C, P, H]`, the normalised parts, and `values`
-    `[m, C, P, p]`; to `values` alone if there is no norm before attention.
-    """
-    h, _, m, p = _sizes(config)
-    parts: Axes = ("queries", "parts", h)
-    outputs = specs(values=(m, "queries", "parts", p))
-    if config.layer.order != "post_norm":
-        outputs = specs(entering=parts) + outputs
-    return GraphSignature(inputs=specs(parts=parts, **value_shapes(config)), outputs=outputs)
 
 
 def layer_keys(config: EncoderConfig, layer: int) -> dict[str, str]:

@@ -67,7 +67,7 @@ STATIC_FILES = (TABLE, VECTOR_MODULES, TOKENIZER)
 """Files of a static embedding."""
 FLOAT_WEIGHTS = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
 """Files of the float32 modules; serving reads only the tensors that graphs and heads name."""
-_OF_DECODING = (DECODER_DATA, ENCODER_DATA, WEIGHTS, DECODER_WEIGHTS)
+_OF_DECODING = (ENCODER_DATA, DECODER_DATA, WEIGHTS, DECODER_WEIGHTS)
 DATA_OF: dict[str, tuple[str, ...]] = {
     GRAPHS["encoder"]: (ENCODER_DATA, WEIGHTS),
     GRAPHS["vectors"]: (ENCODER_DATA, WEIGHTS),

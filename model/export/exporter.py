@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import onnx
 import torch
 from tokenizers import Tokenizer
 
 from model.artifact.golden import GoldenText, save_golden
 from model.artifact.integrity import exporter_version, writing
 from model.artifact.manifest import (
+    DATA_OF,
     DECODER_DATA,
     DECODER_HEADS,
     DECODER_WEIGHTS,
@@ -43,20 +45,17 @@ from model.artifact.manifest import (
 from model.artifact.signature import Float, PackedPooling
 from model.artifact.vectors import CALIBRATION
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
-from model.config.encoder import EncoderConfig
-from model.config.precision import Precision
-from model.decoder.decoder import Decoder
+from model.config.precision import Precision, WeightBits
 from model.encoder.encoder import Encoder
 from model.errors import ConfigError
 from model.export.graphs import (
-    WEIGHTLESS,
     decoder_head_parameters,
     export_decoder,
     export_encoder,
     export_task,
-    export_weightless,
     head_parameters,
     signatures,
+    weightless_graphs,
 )
 from model.export.loading import load_modules, read_source
 from model.export.module_tensors import module_tensors, pooling_tensors
@@ -76,7 +75,7 @@ from model.runtimes.pytorch import Modules
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.files import Progress, report_pickles
 from model.sources.overlay import as_folders
-from model.tasks.head import TaskModule, scores_of_text
+from model.tasks.head import scores_of_text
 from model.tokenization.tokenizer import load_target_tokenizer
 
 LABELS = 7
@@ -112,28 +111,24 @@ def save_tokenizers(source: Tokenizer | None, target: Tokenizer | None, folder: 
                 tokenizer.save(str(path), pretty=False)
 
 
-def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progress) -> None:
-    """Write all files of a decoder.
+def save(
+    folder: Path,
+    name: str,
+    content: onnx.ModelProto | Mapping[str, torch.Tensor],
+    external: str | None = None,
+) -> None:
+    """Write a file of an artifact, without tensors of earlier files that `DATA_OF` lets it name.
 
-    Tensors that its graphs share with the encoder's, usually the word embedding, are not repeated.
+    These are usually the word embedding, which a decoder and an output map share with the encoder.
+    `external` is the file of a graph's other weights.
     """
-    progress(f"exporting {GRAPHS['decoder']}")
-    beside = [folder / WEIGHTS]
-    save_tensors(dict(sorted(decoder.state_dict().items())), folder / DECODER_WEIGHTS, beside)
-    beside.append(folder / DECODER_WEIGHTS)
-    save_tensors(decoder_head_parameters(decoder), folder / DECODER_HEADS, beside)
-    beside.append(folder / GRAPHS["encoder"])
-    for name, graph in export_decoder(decoder, dtype).items():
-        if name in ("decoder", "logprobs"):
-            save_graph(graph, folder / GRAPHS[name], DECODER_DATA, beside)
-            beside.append(folder / GRAPHS[name])
-        else:
-            save_graph(graph, folder / GRAPHS[name])
-
-
-_DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
-"""Precision → type of the weights and of tensors on a device; float32 for all others."""
-_OF_DECODERS: tuple[Precision, ...] = ("fp32", "fp16")
+    data = sorted(DATA_OF.get(name, ()), key=lambda other: other.endswith(".data"))
+    beside = [folder / other.removesuffix(".data") for other in data]
+    beside = [path for path in beside if path.name != name and path.exists()]
+    if isinstance(content, onnx.ModelProto):
+        save_graph(content, folder / name, external, beside)
+    else:
+        save_tensors(dict(sorted(content.items())), folder / name, beside)
 
 
 def export(
@@ -178,12 +173,13 @@ def export(
 def check_precision(precision: Precision, model_type: str, *, decoder: bool) -> None:
     """Raise an error if a checkpoint cannot be exported in a precision."""
     family = FAMILIES.get(model_type)
-    if precision == "fp16" and family and not family.half:
+    half = family is None or family.half
+    if precision == "fp16" and not half:
         raise ConfigError(
             f"{model_type} is not exported in fp16, as its hidden states exceed half precision's "
             "65,504; export it in fp32"
         )
-    precisions = [name for name in _OF_DECODERS if name != "fp16" or not family or family.half]
+    precisions = ("fp32", "fp16") if half else ("fp32",)
     if decoder and precision not in precisions:
         raise ConfigError(
             f"an encoder–decoder is exported in {' or '.join(precisions)}, not {precision}"
@@ -209,6 +205,7 @@ def _build(
         target = load_target_tokenizer(source.inside, size, lowercase=sentence.lowercase)
     parts = head.config if head else None, decoder.config if decoder else None
     pooling = head.config.pooling if head else sentence.pooling
+    dtype: Float = "float16" if precision == "fp16" else "float32"
     packed = precision == "fp16" and obstacle(config, pooling) is None
     manifest = Manifest(
         format=FORMAT,
@@ -223,39 +220,41 @@ def _build(
         decoder=parts[1],
         images=source.images,
         own_target_tokenizer=target is not None,
-        signature=signatures(config, _dtype(precision), *parts, packed=packed),
+        signature=signatures(config, dtype, *parts, packed=packed),
         files={},
         weights_sha256="",
         verification=UNVERIFIED,
     )
     save_tokenizers(source.tokenizer, target, folder)
-    save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
-    save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
+    save(folder, WEIGHTS, encoder.state_dict())
+    save(folder, HEADS, head_parameters(encoder))
     progress("measuring the ranges of vectors")
     tensors = module_tensors(checkpoint, sentence.modules)
     if sentence.pooling == "attention":
         tensors |= pooling_tensors(source.inside, config)
     calibration = {CALIBRATION: calibration_vectors(encoder, samples, sentence, tensors)}
-    save_tensors(tensors | calibration, folder / VECTOR_MODULES)
+    save(folder, VECTOR_MODULES, tensors | calibration)
     *others, last = samples.golden()
     golden = [golden_text(modules, sample) for sample in others]
     golden.append(golden_text(modules, last, target_tokens=LABELS if decoder else 0))
     save_golden(folder / GOLDEN, golden)
 
-    _save_encoder_graph(encoder, samples, manifest, folder, progress)
+    served = _quantized(encoder, samples, manifest.weight_bits, progress)
+    progress(f"exporting {GRAPHS['encoder']}")
+    graph = export_encoder(
+        served,
+        dtype,
+        three_axes=RUNTIMES[runtime_of(precision)].three_axes,
+        relative=encoder.relative_parameters(),
+    )
+    save(folder, GRAPHS["encoder"], graph, ENCODER_DATA)
     if packed:
         progress(f"exporting {GRAPHS['vectors']}")
-        graph = export_vectors(encoder, cast(PackedPooling, pooling))
-        save_graph(
-            graph, folder / GRAPHS["vectors"], beside=[folder / WEIGHTS, folder / GRAPHS["encoder"]]
-        )
+        save(folder, GRAPHS["vectors"], export_vectors(encoder, cast(PackedPooling, pooling)))
     progress("exporting the graphs that all layers share")
-    for name in WEIGHTLESS:
-        save_graph(export_weightless(name, config, _dtype(precision)), folder / GRAPHS[name])
-    if head is not None:
-        _save_task(head, config, folder, progress)
-    if decoder is not None:
-        save_decoder(decoder, _dtype(precision), folder, progress)
+    for name, weightless in weightless_graphs(config, dtype).items():
+        save(folder, GRAPHS[name], weightless.export())
+    _save_parts(modules, dtype, folder, progress)
     files = records_of(folder, manifest.file_names)
     changed = {"files": files, "weights_sha256": files[WEIGHTS].sha256}
     write_manifest(folder, manifest.model_copy(update=changed))
@@ -269,35 +268,30 @@ def _verify(artifact: Artifact, device: Device, progress: Progress) -> Verificat
     return record
 
 
-def _save_encoder_graph(
-    encoder: Encoder, samples: Samples, manifest: Manifest, folder: Path, progress: Progress
-) -> None:
-    """Write the encoder's graph; with weights of 8 or 7 bits in int8."""
-    served, precision = encoder, manifest.precision
-    if manifest.weight_bits is not None:
-        progress("calibrating int8")
-        quantized = quantize(encoder, samples.calibration(), manifest.weight_bits)
-        served = quantized.encoder
-        if quantized.kept:
-            progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
-    progress(f"exporting {GRAPHS['encoder']}")
-    graph = export_encoder(
-        served,
-        _dtype(precision),
-        three_axes=RUNTIMES[runtime_of(precision)].three_axes,
-        relative=encoder.relative_parameters(),
-    )
-    save_graph(graph, folder / GRAPHS["encoder"], external=ENCODER_DATA, beside=[folder / WEIGHTS])
+def _save_parts(modules: Modules, dtype: Float, folder: Path, progress: Progress) -> None:
+    """Write the task head, which is float32 in every precision, and the decoder."""
+    encoder, head, decoder = modules
+    if head is not None:
+        progress(f"exporting {GRAPHS['task']}")
+        save(folder, TASK_WEIGHTS, head.state_dict())
+        save(folder, GRAPHS["task"], export_task(head, encoder.config))
+    if decoder is not None:
+        progress(f"exporting {GRAPHS['decoder']}")
+        save(folder, DECODER_WEIGHTS, decoder.state_dict())
+        save(folder, DECODER_HEADS, decoder_head_parameters(decoder))
+        for name, graph in export_decoder(decoder, dtype).items():
+            external = DECODER_DATA if name in ("decoder", "logprobs") else None
+            save(folder, GRAPHS[name], graph, external)
 
 
-def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
-    """Write the task head, which is float32 in every precision."""
-    progress(f"exporting {GRAPHS['task']}")
-    beside = [folder / WEIGHTS]
-    save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS, beside)
-    beside.append(folder / TASK_WEIGHTS)
-    save_graph(export_task(head, config), folder / GRAPHS["task"], beside=beside)
-
-
-def _dtype(precision: Precision) -> Float:
-    return _DTYPES.get(precision, "float32")
+def _quantized(
+    encoder: Encoder, samples: Samples, weight_bits: WeightBits | None, progress: Progress
+) -> Encoder:
+    """Return the encoder of a graph in int8; the encoder itself in other precisions."""
+    if weight_bits is None:
+        return encoder
+    progress("calibrating int8")
+    quantized = quantize(encoder, samples.calibration(), weight_bits)
+    if quantized.kept:
+        progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
+    return quantized.encoder

@@ -8,39 +8,30 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 import onnx
 import torch
 from torch import Tensor, nn
 
-from model.artifact.decomposition import (
-    decomposition_signature,
-    decomposition_values_signature,
-    layer_shapes,
-    value_shapes,
-)
+from model.artifact.decomposition import layer_shapes, value_shapes
 from model.artifact.signature import (
     ATTENTION_OF,
-    DECODER_KINDS,
+    OF_DECODER,
+    STATES,
     VALUES_OF,
+    Axes,
     Float,
     GraphName,
     GraphSignature,
     MapKind,
     Shapes,
-    attention_signature,
-    decoder_signature,
-    decoder_signatures,
-    device_attention_signature,
-    device_pooling_signature,
-    encoder_signature,
+    TensorSpec,
+    cross_query_name,
+    decoder_state_name,
     head_parameter_name,
-    head_scores_signature,
-    logprobs_signature,
-    task_signature,
-    value_norms_signature,
-    vectors_signature,
+    hidden_state_name,
+    specs,
 )
 from model.attention.positions import distances
 from model.attention.self_attention import Relative, attention_rule
@@ -50,8 +41,9 @@ from model.config.encoder import EncoderConfig
 from model.decoder.decoder import Decoder
 from model.decoder.layers import cross_rule
 from model.decomposition.layers import LayerDecomposition, entering, values
-from model.encoder.encoder import Encoder, EncoderOutput
+from model.encoder.encoder import Encoder
 from model.export.to_onnx import to_onnx
+from model.export.vectors_graph import vectors_signature
 from model.low_rank import LowRank
 from model.numerics.task_head import TaskConfig
 from model.packing import GridBatch, PackedBatch
@@ -75,54 +67,41 @@ class Function(nn.Module):
         return self.compute(*inputs)
 
 
-class HiddenStates(nn.Module):
-    """Encoder graph: a packed batch to the tuple of all hidden states.
+def packed_states(
+    encoder: Encoder, relative: Sequence[Relative], *inputs: Tensor, three_axes: bool = False
+) -> tuple[Tensor, ...]:
+    """Return L + 1 hidden states `[T, H]`, given the inputs of a packed batch and a head mask.
 
-    The heads' relative-position parameters are constants: see `constant_parameters`.
+    With three axes tokens are computed as `[1, T, H]`. `relative` are the heads' relative-position
+    parameters as constants: see `constant_parameters`.
     """
-
-    def __init__(self, encoder: Encoder, relative: Sequence[Relative], *, three_axes: bool) -> None:
-        """Compute tokens as `[T, H]`, or with three axes as `[1, T, H]`."""
-        super().__init__()
-        self.encoder = encoder
-        self.three_axes = three_axes
-        self.relative = constant_parameters(relative, encoder.embeddings.word.weight.dtype)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return L + 1 tensors `[T, H]`, given the inputs of a packed batch and a head mask."""
-        *packed, head_mask = inputs
-        batch = PackedBatch(*packed)
-        if self.three_axes:
-            batch = batch._replace(
-                input_ids=batch.input_ids[None],
-                token_type_ids=batch.token_type_ids[None],
-                position_ids=batch.position_ids[None],
-                pixels=None if batch.pixels is None else batch.pixels[None],
-            )
-        states = self._states(batch, head_mask)
-        return tuple(state.squeeze(0) for state in states) if self.three_axes else states
-
-    def _states(self, batch: PackedBatch, head_mask: Tensor) -> tuple[Tensor, ...]:
-        head_mask = head_mask.to(self.encoder.embeddings.word.weight.dtype)
-        output: EncoderOutput = self.encoder(batch, head_mask, relative=self.relative)
-        return output.hidden_states
+    *packed, head_mask = inputs
+    batch = PackedBatch(*packed)
+    if three_axes:
+        batch = batch._replace(
+            input_ids=batch.input_ids[None],
+            token_type_ids=batch.token_type_ids[None],
+            position_ids=batch.position_ids[None],
+            pixels=None if batch.pixels is None else batch.pixels[None],
+        )
+    output = encoder(batch, head_mask.to(_dtype(encoder)), relative=relative)
+    states: tuple[Tensor, ...] = output.hidden_states
+    return tuple(state.squeeze(0) for state in states) if three_axes else states
 
 
-class GridStates(HiddenStates):
-    """Encoder graph for a device: a padded grid to the tuple of all hidden states."""
+def grid_states(
+    encoder: Encoder, relative: Sequence[Relative], *inputs: Tensor
+) -> tuple[Tensor, ...]:
+    """Return L + 1 hidden states `[B, S, H]`, given `GRID_INPUTS`, perhaps pixels, a head mask.
 
-    def __init__(self, encoder: Encoder, relative: Sequence[Relative]) -> None:
-        """Compute tokens as `[B, S, H]`."""
-        super().__init__(encoder, relative, three_axes=True)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return L + 1 tensors `[B, S, H]`, given `GRID_INPUTS`, perhaps pixels, a head mask.
-
-        They are not reshaped: ONNX Runtime copies an output that is a reshaped tensor.
-        """
-        ids, types, positions, mask, *pixels, head_mask = inputs
-        batch = GridBatch(ids, types, positions, mask, mask, *pixels)
-        return self._states(batch, head_mask)
+    They are not reshaped: ONNX Runtime copies an output that is a reshaped tensor.
+    """
+    ids, types, positions, mask, *pixels, head_mask = inputs
+    batch = GridBatch(ids, types, positions, mask, mask, *pixels)
+    states: tuple[Tensor, ...] = encoder(
+        batch, head_mask.to(_dtype(encoder)), relative=relative
+    ).hidden_states
+    return states
 
 
 def decoder_states(
@@ -244,38 +223,140 @@ def decomposed_values(config: EncoderConfig, *inputs: Tensor) -> tuple[Tensor, .
     return (projected,) if config.layer.order == "post_norm" else (normed, projected)
 
 
-OF_HEADS: Mapping[GraphName, Compute] = {
-    "attention": head_weights,
-    "device_attention": device_head_weights,
-    "value_norms": head_value_products,
-    "head_scores": head_scores,
-}
-"""Graphs of a layer's input and n heads' parameters: one of each serves all heads of a model."""
+class Graph(NamedTuple):
+    """Graph without weights of its own: one of each serves all layers of a model."""
+
+    compute: Compute
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @property
+    def signature(self) -> GraphSignature:
+        """Inputs and outputs."""
+        return GraphSignature(inputs=self.inputs, outputs=self.outputs)
+
+    def export(self) -> onnx.ModelProto:
+        """Return the graph, whose every axis but the features is dynamic."""
+        return to_onnx(Function(self.compute), self.signature)
+
+
+MAPS = ("heads", "queries", "keys")
+"""Axes of the maps of a text."""
 WEIGHTLESS: tuple[GraphName, ...] = (
     *("attention", "device_attention", "device_pooling", "value_norms", "head_scores"),
     *("decomposition", "decomposition_values"),
 )
-"""Graphs that hold no weights of their own: one of each serves all layers of a model."""
+"""Graphs of every encoder that hold no weights."""
+GRID_INPUTS = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
+"""Inputs of an encoder graph whose tokens are the padded grid, int64 `[B, S]` each."""
+IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
+"""Parameters of a head that are float32 in every precision: angles, distances and switches."""
 
 
-def export_weightless(
-    name: GraphName, config: EncoderConfig, dtype: Float = "float32"
-) -> onnx.ModelProto:
-    """Return a graph of `WEIGHTLESS`, whose every axis but the features is dynamic."""
-    signature = signatures(config, dtype)[name]
-    if name in OF_HEADS:
-        return _of_heads(OF_HEADS[name], attention_rule(config), signature)
-    compute: Mapping[GraphName, Compute] = {
-        "device_pooling": partial(device_pooling),
-        "decomposition": partial(decomposed_layer, config, [*one_head_shapes(config)]),
-        "decomposition_values": partial(decomposed_values, config),
+def weightless_graphs(config: EncoderConfig, dtype: Float = "float32") -> dict[GraphName, Graph]:
+    """Return the graphs of `WEIGHTLESS` for an encoder, at the precision of its weights."""
+    rule, maps, h = attention_rule(config), one_head_shapes(config), config.hidden_size
+    values = one_head_shapes(config, values=True)
+    tokens = ("batch", "sequence") if dtype == "float16" else ("tokens",)
+    state = specs(dtype, hidden_state=(*tokens, h))
+    rows = specs("int64", query_rows=("queries",), key_rows=("keys",))
+    each: Axes = ("vectors",)
+    row_sets = specs("int64", first_row=each, row_count=each, columns=("columns",))
+    modes = specs("int64", maximum=each, first_weight=each, unit_features=each)
+    scored = specs(
+        queries=("heads", "keys", maps["query_weight"][0]),
+        keys=("heads", "keys", maps["key_weight"][0]),
+        scores=("heads", "keys", "keys"),
+    )
+    graphs = {
+        **graphs_of_kind("encoder", rule, h, maps, values),
+        "device_attention": Graph(
+            partial(device_head_weights, rule, [*maps]),
+            (*state, *rows, *of_heads(maps, dtype)),
+            specs(attention=(1, *MAPS)),
+        ),
+        "device_pooling": Graph(
+            partial(device_pooling), (*state, *row_sets, *modes), specs(vectors=("vectors", h))
+        ),
+        "head_scores": Graph(
+            partial(head_scores, rule, [*maps]), specs(states=("keys", h)) + of_heads(maps), scored
+        ),
+        **_decomposition_graphs(config, maps),
     }
-    return to_onnx(Function(compute[name]), signature)
+    return {name: graphs[name] for name in WEIGHTLESS}
 
 
-def _of_heads(compute: Compute, rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
-    names = [spec.name for spec in signature.inputs if spec.axes[0] == "heads"]
-    return to_onnx(Function(partial(compute, rule, names)), signature)
+def graphs_of_kind(
+    kind: MapKind, rule: AttentionRule, hidden_size: int, maps: Shapes, values: Shapes
+) -> dict[GraphName, Graph]:
+    """Return the graphs of maps and value products, given the shapes of one head's parameters."""
+    states = {name: ("batch", axis, hidden_size) for name, axis in STATES.items()}
+    return {
+        ATTENTION_OF[kind]: Graph(
+            partial(head_weights, rule, [*maps]),
+            specs(**states) + of_heads(maps),
+            specs(attention=("batch", *MAPS)),
+        ),
+        VALUES_OF[kind]: Graph(
+            partial(head_value_products, rule, [*values]),
+            specs(key_states=("keys", hidden_size)) + of_heads(values),
+            specs(value_products=("keys", "heads", "heads")),
+        ),
+    }
+
+
+def of_heads(shapes: Shapes, dtype: Float = "float32") -> tuple[TensorSpec, ...]:
+    """Return the parameters of n heads, given the shapes of one head's."""
+    return tuple(
+        TensorSpec(
+            name=name, dtype="float32" if name in IN_FLOAT32 else dtype, axes=("heads", *shape)
+        )
+        for name, shape in shapes.items()
+    )
+
+
+def _decomposition_graphs(config: EncoderConfig, maps: Shapes) -> dict[GraphName, Graph]:
+    """Return the graphs of rows of parts after a layer, and of their values for the next one."""
+    h, n, m = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
+    parts: Axes = ("queries", "parts", h)
+    parameters = {name: (n, *shape) for name, shape in maps.items()} | layer_shapes(config)
+    entering = specs(states=("keys", h), values=(m, "keys", "parts", config.head_size), parts=parts)
+    normed = () if config.layer.order == "post_norm" else specs(entering=parts)
+    return {
+        "decomposition": Graph(
+            partial(decomposed_layer, config, [*maps]),
+            (*entering, *specs("int64", rows=("queries",)), *specs(**parameters)),
+            specs(decomposed=parts),
+        ),
+        "decomposition_values": Graph(
+            partial(decomposed_values, config),
+            specs(parts=parts, **value_shapes(config)),
+            normed + specs(values=(m, "queries", "parts", config.head_size)),
+        ),
+    }
+
+
+def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphSignature:
+    """Return the signature of `encoder.onnx`.
+
+    It maps a packed batch, with `pixels` `[T, F]` for an encoder of pictures, and `head_mask` to
+    `hidden_state.0 … L`, `[T, H]` each. In float16 it maps a padded grid, `[B, S]` each and
+    `pixels` `[B, S, F]`, to hidden states `[B, S, H]`.
+    """
+    tokens: Axes = ("tokens",)
+    grid: Axes = ("batch", "sequence")
+    ids = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
+    ids |= {"padded_index": grid, "packed_index": tokens}
+    if dtype == "float16":
+        tokens, ids = grid, dict.fromkeys(GRID_INPUTS, grid)
+    features = config.pixel_features
+    pixels = specs(pixels=(*tokens, features)) if features else ()
+    mask = specs(head_mask=("batch", config.num_hidden_layers, config.num_attention_heads))
+    states = map(hidden_state_name, range(config.num_hidden_layers + 1))
+    return GraphSignature(
+        inputs=(*specs("int64", **ids), *pixels, *mask),
+        outputs=specs(dtype, **dict.fromkeys(states, (*tokens, config.hidden_size))),
+    )
 
 
 def export_encoder(
@@ -287,15 +368,17 @@ def export_encoder(
 ) -> onnx.ModelProto:
     """Return the encoder graph, with dynamic tokens, batch and sequence axes.
 
-    float16 gives `GridStates`; float32 `HiddenStates`, whose tokens are `[1, T, H]` with
-    `three_axes`. `relative` are the float32 encoder's, if those of `encoder` are 8-bit.
+    float16 gives `grid_states`; float32 `packed_states`. `relative` are the float32 encoder's, if
+    those of `encoder` are 8-bit.
     """
     relative = encoder.relative_parameters() if relative is None else relative
-    signature = encoder_signature(encoder.config, dtype)
-    if dtype == "float16":
-        half = copy.deepcopy(encoder).half()
-        return to_onnx(GridStates(half, relative), signature, to_fuse=True)
-    return to_onnx(HiddenStates(encoder, relative, three_axes=three_axes), signature)
+    signature, to_fuse = encoder_signature(encoder.config, dtype), dtype == "float16"
+    served = copy.deepcopy(encoder).half() if to_fuse else encoder
+    constant = constant_parameters(relative, _dtype(served))
+    compute = partial(grid_states, served, constant)
+    if not to_fuse:
+        compute = partial(packed_states, served, constant, three_axes=three_axes)
+    return to_onnx(Function(compute, encoder=served), signature, to_fuse=to_fuse)
 
 
 def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
@@ -303,16 +386,76 @@ def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
     return to_onnx(Function(head, head=head), task_signature(config, head.config))
 
 
+def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:
+    """Return the signature of `task.onnx`.
+
+    It maps rows `[n, H]`, or `[n, 2H]`, to `scores`: `[n, C]`, or `[1, V]` if the rows are of one
+    text.
+    """
+    return GraphSignature(
+        inputs=specs(rows=("vectors", task.input_size(config.hidden_size))),
+        outputs=specs(scores=(1 if task.kind == "sparse" else "vectors", task.outputs)),
+    )
+
+
+def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> GraphSignature:
+    """Return the signature of `decoder.onnx`.
+
+    It maps a packed target, the positions of its source's tokens and `encoded` `[S_all, H]` to
+    states `[T_all, H]`: `decoder_state.0 … L_d` and `cross_query.0 … L_d−1`.
+    """
+    config, tokens = decoder.layers, ("target_tokens",)
+    ids = specs(
+        "int64",
+        input_ids=tokens,
+        position_ids=tokens,
+        padded_index=("batch", "target_sequence"),
+        packed_index=tokens,
+        source_padded_index=("batch", "sequence"),
+    )
+    heads: Axes = ("batch", config.num_hidden_layers, config.num_attention_heads)
+    encoded: Axes = ("tokens", config.hidden_size)
+    layers = range(config.num_hidden_layers)
+    outputs = [*map(decoder_state_name, (*layers, len(layers))), *map(cross_query_name, layers)]
+    return GraphSignature(
+        inputs=(*ids, *specs(encoded=encoded, head_mask=heads, cross_head_mask=heads)),
+        outputs=specs(dtype, **dict.fromkeys(outputs, (*tokens, config.hidden_size))),
+    )
+
+
+def logprobs_signature(decoder: DecoderConfig) -> GraphSignature:
+    """Return the signature of `logprobs.onnx`.
+
+    It maps rows `[n, H]` of the last decoder state and `labels` `[n]` to `logprobs` `[n]`.
+    """
+    rows = specs(rows=("vectors", decoder.layers.hidden_size))
+    return GraphSignature(
+        inputs=(*rows, *specs("int64", labels=("vectors",))),
+        outputs=specs(logprobs=("vectors",)),
+    )
+
+
+def decoder_head_graphs(config: DecoderConfig) -> dict[GraphName, Graph]:
+    """Return the graphs of maps, then of value products, of both kinds of a decoder's heads."""
+    layers = config.layers
+    one_layer = layers.model_copy(update={"num_hidden_layers": 1})
+    with torch.device("meta"):
+        decoder = Decoder(config.model_copy(update={"layers": one_layer}))
+        own = _shapes(decoder.head_parameters()), _shapes(decoder.value_parameters())
+        cross = _shapes(decoder.cross_head_parameters()), _shapes(decoder.cross_value_parameters())
+    graphs = graphs_of_kind("decoder", attention_rule(layers), layers.hidden_size, *own)
+    graphs |= graphs_of_kind("cross", cross_rule(config), layers.hidden_size, *cross)
+    return {name: graphs[name] for name in OF_DECODER if name in graphs}
+
+
 def export_decoder(decoder: Decoder, dtype: Float) -> dict[GraphName, onnx.ModelProto]:
-    """Return all graphs of a decoder.
+    """Return all graphs of a decoder, the two with weights first.
 
     Targets' tokens, texts and both sequences, or rows of the output map, are dynamic axes.
     """
     config = decoder.config
     served = copy.deepcopy(decoder).half() if dtype == "float16" else decoder
     relative = constant_parameters(decoder.relative_parameters(), _dtype(served))
-    own = decoder_signatures_of(config, "float32")
-    rules = {"decoder": attention_rule(config.layers), "cross": cross_rule(config)}
 
     def logprobs(rows: Tensor, labels: Tensor) -> Tensor:
         return served.logprobs(rows.to(_dtype(served)), labels)
@@ -323,14 +466,7 @@ def export_decoder(decoder: Decoder, dtype: Float) -> dict[GraphName, onnx.Model
             decoder_signature(config, dtype),
         ),
         "logprobs": to_onnx(Function(logprobs, decoder=served), logprobs_signature(config)),
-        **{
-            names[kind]: _of_heads(compute, rules[kind], own[names[kind]])
-            for kind in DECODER_KINDS
-            for names, compute in (
-                (ATTENTION_OF, head_weights),
-                (VALUES_OF, head_value_products),
-            )
-        },
+        **{name: graph.export() for name, graph in decoder_head_graphs(config).items()},
     }
 
 
@@ -361,38 +497,19 @@ def signatures(
 
     `packed` includes the graph of vectors.
     """
-    parameters = one_head_shapes(config)
     found: dict[GraphName, GraphSignature] = {
         "encoder": encoder_signature(config, dtype),
-        "attention": attention_signature(config, parameters),
-        "device_attention": device_attention_signature(config, parameters, dtype),
-        "device_pooling": device_pooling_signature(config, dtype),
-        "value_norms": value_norms_signature(config, one_head_shapes(config, values=True)),
-        "head_scores": head_scores_signature(config, parameters),
-        "decomposition": decomposition_signature(config, parameters),
-        "decomposition_values": decomposition_values_signature(config),
+        **{name: graph.signature for name, graph in weightless_graphs(config, dtype).items()},
     }
     if task is not None:
         found = {"task": task_signature(config, task), **found}
     if packed:
         found["vectors"] = vectors_signature(config)
-    return found | (decoder_signatures_of(decoder, dtype) if decoder else {})
-
-
-def decoder_signatures_of(config: DecoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
-    """Return the signatures of a decoder's graphs, at the precision of its weights."""
-    layers = config.layers.model_copy(update={"num_hidden_layers": 1})
-    with torch.device("meta"):
-        decoder = Decoder(config.model_copy(update={"layers": layers}))
-        maps: dict[MapKind, Shapes] = {
-            "decoder": _shapes(decoder.head_parameters()),
-            "cross": _shapes(decoder.cross_head_parameters()),
-        }
-        of_values: dict[MapKind, Shapes] = {
-            "decoder": _shapes(decoder.value_parameters()),
-            "cross": _shapes(decoder.cross_value_parameters()),
-        }
-    return decoder_signatures(config, dtype, maps, of_values)
+    if decoder is None:
+        return found
+    heads = {name: graph.signature for name, graph in decoder_head_graphs(decoder).items()}
+    of_decoder = {"decoder": decoder_signature(decoder, dtype), **heads}
+    return found | of_decoder | {"logprobs": logprobs_signature(decoder)}
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:

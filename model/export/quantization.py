@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,25 +42,10 @@ _SMALLEST = 1e-5
 """Smallest value of scales and norms, so that dead features do not give zero."""
 
 
-@dataclass
-class Range:
-    """Smallest and largest value of each feature of a map's input, `[d]`."""
-
-    low: Tensor
-    high: Tensor
-
-    def widen(self, x: Tensor) -> None:
-        """Widen the range to include the values `[…, d]`."""
-        low, high = x.flatten(0, -2).aminmax(dim=0)
-        self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Linear maps with a common input, which is quantized once for all of them."""
-
-    maps: tuple[nn.Linear, ...]
-    smooth: bool
+Group = tuple[Sequence[nn.Linear], bool]
+"""Linear maps with a common input, which is quantized once for all, and whether it is smoothed."""
+Range = tuple[Tensor, Tensor]
+"""Smallest and largest value of each feature of a map's input, `[d]` each."""
 
 
 def groups(layer: Layer) -> tuple[Group, ...]:
@@ -70,10 +55,10 @@ def groups(layer: Layer) -> tuple[Group, ...]:
     if feed_forward.gate is not None:
         entering.insert(0, feed_forward.gate)
     return (
-        Group((attention.query, attention.key, attention.value), smooth=True),
-        Group((attention.output,), smooth=False),
-        Group(tuple(entering), smooth=True),
-        Group((feed_forward.contract,), smooth=False),
+        ((attention.query, attention.key, attention.value), True),
+        ((attention.output,), False),
+        (entering, True),
+        ((feed_forward.contract,), False),
     )
 
 
@@ -161,10 +146,10 @@ def quantize(
     ranges = observe(encoder, batches)
     names = {module: name for name, module in encoder.named_modules()}
     new: dict[nn.Module, Int8Linear] = {}
-    for layer in _layers(encoder):
-        for group in groups(layer):
-            maps = _quantize_group(group, ranges[group.maps[0]], weight_bits)
-            new |= zip(group.maps, maps, strict=True)
+    for layer in encoder.layers:
+        for maps, smooth in groups(cast(Layer, layer)):
+            settings = _settings(maps, ranges[maps[0]], weight_bits, smooth=smooth)
+            new |= {linear: Int8Linear(linear, *settings, weight_bits) for linear in maps}
     errors = median_errors(encoder, batches, new)
     for linear, replacement in new.items():
         if errors[linear] <= LARGEST_ERROR:
@@ -174,16 +159,14 @@ def quantize(
     return Quantized(quantized, tuple(kept))
 
 
-def _layers(encoder: Encoder) -> list[Layer]:
-    return [layer for layer in encoder.layers if isinstance(layer, Layer)]
-
-
 def observe(encoder: Encoder, calibration: Iterable[Batch]) -> dict[nn.Module, Range]:
     """Return the range of each linear map's input over the batches, in float32."""
     ranges: dict[nn.Module, Range] = {}
 
     def note(module: nn.Linear, x: Tensor, _: Tensor) -> None:
-        ranges.setdefault(module, Range(x[0].clone(), x[0].clone())).widen(x)
+        low, high = x.aminmax(dim=0)
+        known = ranges.get(module, (low, high))
+        ranges[module] = torch.minimum(known[0], low), torch.maximum(known[1], high)
 
     _watch(encoder, calibration, note)
     return ranges
@@ -230,20 +213,21 @@ def _watch(
         hook.remove()
 
 
-def _quantize_group(group: Group, observed: Range, weight_bits: WeightBits) -> Sequence[Int8Linear]:
-    low, high = observed.low, observed.high
-    smoothing = None
-    if group.smooth:
+def _settings(
+    maps: Sequence[nn.Linear], observed: Range, weight_bits: WeightBits, *, smooth: bool
+) -> tuple[Tensor | None, float, int]:
+    """Return the smoothing of the input of maps, and its scale and zero point after that."""
+    (low, high), smoothing = observed, None
+    if smooth:
         largest = torch.maximum(low.abs(), high.abs()).clamp_min(_SMALLEST)
-        weights = torch.cat([linear.weight.detach() for linear in group.maps])
+        weights = torch.cat([linear.weight.detach() for linear in maps])
         weight_largest = weights.abs().amax(dim=0).clamp_min(_SMALLEST)
         alpha = SMOOTHING[weight_bits]
         smoothing = largest**alpha / weight_largest ** (1 - alpha)
         low, high = low / smoothing, high / smoothing
     bottom, top = min(0.0, low.min().item()), max(0.0, high.max().item())
     scale = max(top - bottom, _SMALLEST) / 255
-    zero = round(-bottom / scale)
-    return [Int8Linear(linear, smoothing, scale, zero, weight_bits) for linear in group.maps]
+    return smoothing, scale, round(-bottom / scale)
 
 
 def _node(

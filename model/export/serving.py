@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import onnx
-from onnx.external_data_helper import ExternalDataInfo, set_external_data
 from safetensors.numpy import save_file
 
 from model.artifact.integrity import writing
@@ -34,7 +33,7 @@ from model.artifact.manifest import (
 from model.artifact.mapped import mapped_tensors, read_header
 from model.checkpoint import folder_tensors
 from model.errors import ArtifactError, CheckpointError
-from model.export.shared_tensors import external
+from model.export.shared_tensors import external, places_of, refer, stored
 from model.sources.files import encoder_fields, transformer_folder
 
 
@@ -51,10 +50,10 @@ def records_of(folder: Path, names: Sequence[str]) -> dict[str, FileRecord]:
 def served_tensors(folder: Path, names: Sequence[str]) -> dict[str, set[str]]:
     """Return the keys of the float weights that a graph or a head names, by file."""
     keys: dict[str, set[str]] = {name: set() for name in FLOAT_WEIGHTS if name in names}
-    at = _keys_at(folder, keys)
+    at = {(name, place.offset): place.key for name in keys for place in stored(folder / name)}
     for name in DATA_OF.keys() & {*names} - {*FLOAT_WEIGHTS}:  # those only PyTorch reads
         if name in GRAPHS.values():
-            places = [(stored.location, stored.offset) for stored in external(folder / name)]
+            places = [(place.location, place.offset) for place in external(folder / name)]
             named = [(place[0], at[place]) for place in places if place in at]
         else:
             shared = read_header(folder / name).shared.values()
@@ -62,15 +61,6 @@ def served_tensors(folder: Path, names: Sequence[str]) -> dict[str, set[str]]:
         for file, key in named:
             keys[file].add(key)
     return keys
-
-
-def _keys_at(folder: Path, names: Iterable[str]) -> dict[tuple[str, int], str]:
-    """Return the keys of the tensors of some files by file and position."""
-    return {
-        (name, entry.offset): key
-        for name in names
-        for key, entry in read_header(folder / name).own.items()
-    }
 
 
 def serving_copy(whole: Artifact, out: Path) -> Artifact:
@@ -108,28 +98,13 @@ def _build(whole: Artifact, folder: Path) -> None:
                 tensors = mapped_tensors(source)
                 save_file({key: tensors[key] for key in sorted(served[name])}, target)
             elif name in GRAPHS.values() and name in DATA_OF:
-                _move_tensors(source, target, served)
+                graph = onnx.load(source)
+                refer(graph, places_of([*(folder / file for file in served), source]))
+                onnx.save_model(graph, target)
             else:
                 shutil.copyfile(source, target)
     changed = {"files": records_of(folder, names), "serving_only": True}
     write_manifest(folder, manifest.model_copy(update=changed))
-
-
-def _move_tensors(source: Path, target: Path, served: dict[str, set[str]]) -> None:
-    """Write a graph with references to the new positions of its tensors in the files beside it."""
-    key_at = _keys_at(source.parent, served)
-    after = {name: read_header(target.with_name(name)).own for name in served}
-    model = onnx.load(source, load_external_data=False)
-    for tensor in model.graph.initializer:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        info = ExternalDataInfo(tensor)
-        if info.location in served:
-            entry = after[info.location][key_at[info.location, info.offset or 0]]
-            tensor.raw_data = b""
-            set_external_data(tensor, info.location, entry.offset, entry.length)
-            tensor.ClearField("raw_data")
-    onnx.save_model(model, target)
 
 
 _KINDS: dict[str, Literal["clip", "siglip"]] = {"clip": "clip", "siglip": "siglip"}

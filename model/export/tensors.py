@@ -13,8 +13,9 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -92,12 +93,11 @@ def reference_tensors(
     modules: Modules, batch: Batch, vectors: TextVectors
 ) -> list[dict[Key, Floats]]:
     """Return all tensors of each text and of a random target, in the modules' type."""
-    texts, decoder = torch_tensors(modules.encoder, batch, vectors, modules.head), modules.decoder
+    encoder, head, decoder = modules
+    texts = torch_tensors(encoder, batch, vectors, head)
     if decoder is not None:
-        encoded = _encoded(texts, modules.encoder.config)
-        labels = labels_for(batch, decoder.config)
-        targets = torch_targets(decoder, batch, encoded, labels)
-        _add_targets(texts, targets, TorchDecoder(decoder), encoded)
+        own = partial(torch_targets, decoder)
+        _add_targets(texts, batch, encoder.config, TorchDecoder(decoder), own)
     return texts
 
 
@@ -107,24 +107,20 @@ def candidate_tensors(
     """Return the same tensors from the graphs; targets are decoded over the graphs' own states."""
     texts = runtime_tensors(runtime, batch, vectors)
     if decoder := find(runtime, capabilities.Decoder):
-        encoded = _encoded(texts, runtime.config)
-        labels = labels_for(batch, decoder.config)
-        _add_targets(texts, runtime_targets(decoder, batch, encoded, labels), decoder, encoded)
+        _add_targets(texts, batch, runtime.config, decoder, partial(runtime_targets, decoder))
     return texts
-
-
-def _encoded(texts: Sequence[Mapping[Key, Floats]], config: EncoderConfig) -> list[Floats]:
-    """Return the last hidden state of each text."""
-    return [text[Key("hidden", config.num_hidden_layers)] for text in texts]
 
 
 def _add_targets(
     texts: Sequence[dict[Key, Floats]],
-    targets: Sequence[TargetTensors],
+    batch: Batch,
+    config: EncoderConfig,
     of: capabilities.Decoder,
-    encoded: Sequence[Floats],
+    targets_of: Callable[[Batch, list[Floats], list[Ids]], list[TargetTensors]],
 ) -> None:
     """Add each target's tensors and value products of all heads to the tensors of its text."""
+    encoded = [text[Key("hidden", config.num_hidden_layers)] for text in texts]
+    targets = targets_of(batch, encoded, labels_for(batch, of.config))
     heads = range(of.config.layers.num_attention_heads)
     for text, target, last in zip(texts, targets, encoded, strict=True):
         states = target.hidden[:-1]

@@ -37,9 +37,10 @@ from torch import Tensor, nn
 from model.artifact.signature import (
     PACKED_POOLINGS,
     Float,
+    GraphSignature,
     PackedPooling,
     TensorSpec,
-    vectors_signature,
+    specs,
 )
 from model.attention.self_attention import SelfAttention
 from model.config.encoder import ActivationName, EncoderConfig
@@ -84,6 +85,42 @@ def export_vectors(
     The encoder is in float32, without `obstacle`; a graph in float32 is for comparisons.
     """
     return _VectorsGraph(encoder, dtype).model(pooling)
+
+
+def vectors_signature(config: EncoderConfig) -> GraphSignature:
+    """Return the signature of `vectors.onnx`.
+
+    It maps T tokens of B texts, end to end, to `vectors` `[n, H]` of the n texts whose
+    `pooled_rows` are given, and to the same scaled to unit length. Ids are int32:
+
+        input_ids         [T]
+        token_type_ids    [T], with adapters
+        embedding_rows    [T], row of a segment's and a position's embedding in their common table
+        position_ids      [T], int64, with rotary positions
+        pixels            [T, F], float32, of pictures
+        columns           [S], 0 … S − 1 and at most M − 1, if scores depend on distances
+        token_offset      [B, S], positions of the grid `[B, S]` with a token, then those without
+        cu_seqlens        [B + 1], first token of each text, and T
+        pooled_rows       [n], the first token of a text; the last one if it is pooled
+    """
+    layout, tokens, features = config.attention, ("tokens",), config.pixel_features
+    vectors = ("vectors", config.hidden_size)
+    has_rows = config.embeddings.positions != "none" or config.type_vocab_size > 0
+    has_window = any(window is not None for window in layout.windows)
+    by_distance = has_window or layout.alibi or layout.bias_buckets is not None
+    return GraphSignature(
+        inputs=(
+            *specs("int32", input_ids=tokens),
+            *(specs("int32", token_type_ids=tokens) if config.adapters else ()),
+            *(specs("int32", embedding_rows=tokens) if has_rows else ()),
+            *(specs("int64", position_ids=tokens) if layout.rotary_bases else ()),
+            *(specs(pixels=(*tokens, features)) if features else ()),
+            *(specs("int32", columns=("sequence",)) if by_distance else ()),
+            *specs("int32", token_offset=("batch", "sequence"), cu_seqlens=("batch+1",)),
+            *specs("int32", pooled_rows=("vectors",)),
+        ),
+        outputs=specs(vectors=vectors, unit_vectors=vectors),
+    )
 
 
 class _VectorsGraph:

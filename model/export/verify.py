@@ -186,13 +186,15 @@ TEXT_BATCHES = 2
 """Number of batches of golden and unusual texts at the start of the grid."""
 MAP_BYTES = 2**28
 """Memory in bytes of all maps of the longest text, if it has more than `ALWAYS_TOKENS`."""
+ALWAYS_COMPARED: set[Kind] = {"hidden", "attention", "pooled"}
+"""Kinds of tensors that every encoder has."""
 ALWAYS_TOKENS = 512
 """Length up to which texts are verified, whatever memory their maps take."""
 
 
 @dataclass
 class Verification:
-    """Comparison of ONNX with PyTorch, and its verdicts."""
+    """Comparison of ONNX with PyTorch."""
 
     precision: Precision
     provider: str
@@ -203,41 +205,25 @@ class Verification:
     emulated: bool = False
     """Whether attention of the graph of vectors was emulated."""
 
-    @property
-    def passed(self) -> bool:
-        """Whether at least one use passed."""
-        return self.record().passed
-
-    @property
-    def failed(self) -> str | None:
-        """Failed uses, each with its figure, in one line; None if both passed."""
-        return self.record().failed
-
-    @property
-    def similarity_at_least(self) -> Mapping[str, float]:
-        """Bounds of the similarity; empty if it was not measured."""
-        return SIMILARITY_AT_LEAST.get(self.precision, {}) if self.similarity else {}
-
-    def verdict(self, use: Use) -> Verdict:
-        """Return the verdict on a use; in fp32 and fp16, each use needs every tensor."""
-        both = self.precision not in SIMILARITY_AT_LEAST
-        part = self.comparison.of(USES if both else (use,))
-        if not part.passed:
-            return Verdict(passed=False, failed=first_failure(part, self.tolerances))
-        failed = None
-        if use == "vectors" and self.similarity:
-            failed = shortfall(self.similarity, self.similarity_at_least)
-        return Verdict(passed=failed is None, failed=failed)
-
     def record(self) -> VerificationRecord:
-        """Return the record for the manifest."""
-        compared = {key.kind for key in self.comparison.differences}
-        all_kinds: tuple[Kind, ...] = tuple(self.tolerances)
-        always = ("hidden", "attention", "pooled")
-        kinds = [kind for kind in all_kinds if kind in always or kind in compared]
+        """Return the record for the manifest, with the verdict on each use.
+
+        In fp32 and fp16, each use needs every tensor.
+        """
+        compared = {key.kind for key in self.comparison.differences} | ALWAYS_COMPARED
+        kinds = [kind for kind in self.tolerances if kind in compared]
+        at_least = SIMILARITY_AT_LEAST.get(self.precision, {}) if self.similarity else {}
+        failed: dict[Use, str | None] = {}
+        for use in USES:
+            both = self.precision not in SIMILARITY_AT_LEAST
+            part = self.comparison.of(USES if both else (use,))
+            failed[use] = None if part.passed else first_failure(part, self.tolerances)
+        if self.similarity and not failed["vectors"]:
+            failed["vectors"] = shortfall(self.similarity, at_least)
+        verdicts = {use: Verdict(passed=why is None, failed=why) for use, why in failed.items()}
         return VerificationRecord(
-            vectors=self.verdict("vectors"),
-            heads=self.verdict("heads"),
+            vectors=verdicts["vectors"],
+            heads=verdicts["heads"],
             provider=self.provider,
             emulated=self.emulated,
             inputs=self.comparison.inputs,
@@ -247,7 +233,7 @@ class Verification:
             },
             min_cosine={kind: round(self.comparison.worst(kind).min_cosine, 4) for kind in kinds},
             similarity=self.similarity,
-            similarity_at_least=dict(self.similarity_at_least),
+            similarity_at_least=dict(at_least),
         )
 
 
@@ -277,7 +263,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     _compare(artifact, modules, runtime, result)
     if manifest.precision in SIMILARITY_AT_LEAST and manifest.task is None:
         result.similarity = measure_similarity(artifact, modules.encoder, runtime)
-    if result.passed or result.comparison.mismatches or manifest.precision != "fp32":
+    if result.record().passed or result.comparison.mismatches or manifest.precision != "fp32":
         return result
     batches = map(pack_samples, grid(artifact))
     measured = with_rounding(modules, batches, TextVectors.of(artifact), tolerances)
@@ -320,19 +306,14 @@ def report(result: Verification) -> str:
     if result.similarity:
         lines += [f"{name:<17} {value:g}" for name, value in result.similarity]
         lines.append(bounds_line(result.precision))
-    verdicts = {use: result.verdict(use) for use in USES}
-    if len(set(verdicts.values())) > 1:
-        lines += [f"{use}: {_word(verdict)}" for use, verdict in verdicts.items()]
-    if result.comparison.differences and result.failed:
-        lines.append(result.failed)
-    verdict = "passed" if result.passed else "FAILED"
-    return "\n".join(
-        [
-            *lines,
-            f"{verdict}: {result.comparison.inputs} inputs, ONNX against PyTorch, "
-            f"{result.precision} on {result.provider}",
-        ]
-    )
+    record = result.record()
+    if record.vectors != record.heads:
+        lines += [f"{use}: {_word(record.verdict(use))}" for use in USES]
+    if result.comparison.differences and record.failed:
+        lines.append(record.failed)
+    verdict = "passed" if record.passed else "FAILED"
+    last = f"{verdict}: {record.inputs} inputs, ONNX against PyTorch, {result.precision} on "
+    return "\n".join([*lines, last + result.provider])
 
 
 def _line(key: Key, worst: Difference, result: Verification) -> str:

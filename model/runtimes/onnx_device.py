@@ -46,32 +46,22 @@ POOLED = ("mean", "cls", "max", "last", "weightedmean")
 """Poolings that the device computes, unless tokens are left out; the host computes all others."""
 
 
-class Sets(NamedTuple):
-    """Sets of rows of a hidden state `[T, H]`, one vector per set; int64 `[n]` each."""
+def sets_of(poolings: Sequence[TextPooling], ends: Ids) -> dict[str, Ids]:
+    """Return poolings of `POOLED` as sets of rows of a hidden state `[T, H]`, `[n]` each.
 
-    first_row: Ids
-    row_count: Ids
-    maximum: Ids
-    """Mode of each set: 1 for the maximum of each feature, 0 for the mean."""
-    first_weight: Ids
-    """Weight of the first row in a mean whose weights rise by 1 per row; 0 for equal weights."""
-    unit_features: Ids
-    """Number of leading features to scale to unit length, as in `TextPooling`."""
-
-
-def sets_of(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
-    """Return poolings of `POOLED` as sets of rows; `cls` and `last` are the mean of one row."""
+    They are inputs of `device_pooling.onnx`; see `model.export.graphs.device_pooling`.
+    """
     texts = np.array([pooling.text for pooling in poolings])
     first = ends[texts] + np.array([pooling.first_token for pooling in poolings])
     count = ends[texts + 1] - first
     modes = np.array([pooling.mode for pooling in poolings])
-    return Sets(
-        first_row=np.where(modes == "last", first + count - 1, first),
-        row_count=np.where((modes == "cls") | (modes == "last"), 1, count),
-        maximum=(modes == "max").astype(np.int64),
-        first_weight=np.where(modes == "weightedmean", 1 + first - ends[texts], 0),
-        unit_features=np.array([pooling.unit_features for pooling in poolings], np.int64),
-    )
+    return {
+        "first_row": np.where(modes == "last", first + count - 1, first),
+        "row_count": np.where((modes == "cls") | (modes == "last"), 1, count),
+        "maximum": (modes == "max").astype(np.int64),
+        "first_weight": np.where(modes == "weightedmean", 1 + first - ends[texts], 0),
+        "unit_features": np.array([pooling.unit_features for pooling in poolings], np.int64),
+    }
 
 
 class KeptLayer:
@@ -357,9 +347,10 @@ class BoundRuntime(Runtime):
         return layer.copies()
 
     def _rows(self, values: object, rows: Ids) -> Floats:
-        """Return rows `[n]` of a hidden state on the device, unpooled, `[n, H]`."""
-        zeros = np.zeros_like(rows)
-        return self._vectors(values, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
+        """Return rows `[n]` of a hidden state on the device, `[n, H]`: means of a row each."""
+        ones, zeros = np.ones_like(rows), np.zeros_like(rows)
+        modes = dict.fromkeys(("maximum", "first_weight", "unit_features"), zeros)
+        return self._vectors(values, {"first_row": rows, "row_count": ones, **modes})
 
     def _pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Return the vector of each pooling."""
@@ -367,7 +358,7 @@ class BoundRuntime(Runtime):
         hosted = {i for i, own in enumerate(poolings) if own.left_out or own.mode not in POOLED}
         if on_device := [i for i in range(len(poolings)) if i not in hosted]:
             sets = sets_of([poolings[i] for i in on_device], ends)
-            sets = sets._replace(first_row=state.rows[sets.first_row])
+            sets["first_row"] = state.rows[sets["first_row"]]
             vectors |= zip(on_device, self._vectors(state.values, sets), strict=True)
         for i in hosted:
             own = poolings[i]
@@ -375,9 +366,10 @@ class BoundRuntime(Runtime):
             (vectors[i],) = self.pooled([rows], [own])
         return [vectors[i] for i in range(len(poolings))]
 
-    def _vectors(self, values: object, sets: Sets) -> Floats:
+    def _vectors(self, values: object, sets: Mapping[str, Ids]) -> Floats:
         """Return the vector of each set of rows of a hidden state on the device, `[n, H]`."""
-        columns = np.arange(sets.row_count.max())
-        feed = {"hidden_state": values, "columns": columns, **sets._asdict()}
-        shape = (len(sets.first_row), self.config.hidden_size)
-        return self._pooling.fetch(feed, "vectors", shape)
+        columns = np.arange(sets["row_count"].max())
+        feed = {"hidden_state": values, "columns": columns, **sets}
+        return self._pooling.fetch(
+            feed, "vectors", (len(sets["first_row"]), self.config.hidden_size)
+        )

@@ -31,8 +31,9 @@ def run(artifact: Path, device: Device) -> int:
             click.echo(f"{tower.manifest.config.model_type}:")
         result = verify(tower, device)
         click.echo(report(result))
-        kept = all(result.verdict(use).passed for use in passed_uses(tower.manifest))
-        passed = passed and result.passed and kept
+        record = result.record()
+        kept = all(record.verdict(use).passed for use in passed_uses(tower.manifest))
+        passed = passed and record.passed and kept
     return verified(passed)
 
 

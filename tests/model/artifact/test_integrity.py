@@ -1,4 +1,4 @@
-"""References of a graph to files, byte by byte, records of verifications, and tolerances."""
+"""References between files, hashes, records of verifications, and tolerances."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import math
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from safetensors.numpy import save_file
 
 from model.artifact import integrity
-from model.artifact.integrity import check_file, check_locations, check_references
+from model.artifact.integrity import check_references
 from model.artifact.manifest import Artifact, measured, recorded_tolerances
 from model.artifact.verification import (
     UNVERIFIED,
@@ -22,52 +21,8 @@ from model.artifact.verification import (
     next_power_of_ten,
     verdict_lines,
 )
-from model.config.precision import Use
 from model.errors import ArtifactError
 from model.numerics.comparison import Tolerance, tolerances_of
-
-
-def graph_at(path: Path, *locations: str) -> Path:
-    """Write a graph with a tensor in each of these files."""
-    graph = onnx.GraphProto()
-    for location in locations:
-        tensor = graph.initializer.add(data_location=onnx.TensorProto.EXTERNAL)
-        tensor.external_data.add(key="location", value=location)
-    path.write_bytes(onnx.ModelProto(graph=graph).SerializeToString())
-    return path
-
-
-@pytest.mark.parametrize(
-    ("locations", "allowed", "right"),
-    [
-        ([], [], True),
-        (["a.data"], ["a.data"], True),
-        (["a.data", "b.data"], ["b.data", "a.data"], True),
-        (["a.data"], [], False),
-        (["a.data", "c.data"], ["a.data", "b.data"], False),
-        (["../a.data"], ["a.data"], False),
-    ],
-)
-def test_tensors_are_in_these_files_alone(
-    tmp_path: Path, locations: list[str], allowed: list[str], right: bool
-) -> None:
-    graph = graph_at(tmp_path / "graph.onnx", *locations)
-    if right:
-        check_locations(graph, allowed)
-        return
-    with pytest.raises(ArtifactError, match="has tensors in another file than"):
-        check_locations(graph, allowed)
-
-
-def test_a_file_has_its_size_and_its_hash(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"abc")
-    digest = hashlib.sha256(b"abc").hexdigest()
-    check_file(path, digest, 3)
-    with pytest.raises(ArtifactError, match="has 3 bytes instead of 4"):
-        check_file(path, digest, 4)
-    with pytest.raises(ArtifactError, match="damaged"):
-        check_file(path, hashlib.sha256(b"abd").hexdigest(), 3)
 
 
 @pytest.mark.parametrize(
@@ -148,12 +103,8 @@ def test_a_record_that_failed_one_use_passed_the_other(
 ) -> None:
     found = record(vectors, heads)
     assert (found.passed, found.failed) == (passed, failed)
+    assert (found.verdict("vectors"), found.verdict("heads")) == (vectors, heads)
     assert verdict_lines(found) == lines
-
-
-@pytest.mark.parametrize(("use", "verdict"), [("vectors", LESS), ("heads", FAILED)])
-def test_a_use_has_its_own_verdict(use: Use, verdict: Verdict) -> None:
-    assert record(LESS, FAILED).verdict(use) == verdict
 
 
 @pytest.mark.parametrize(

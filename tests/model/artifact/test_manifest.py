@@ -166,13 +166,6 @@ def test_a_file_that_should_not_be_listed_is_refused(artifact_copy: Path, name: 
     assert "manifest.json does not list exactly" in refusal(artifact_copy)
 
 
-def test_a_file_is_recorded_by_size_and_content(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"abc")
-    record = record_file(tmp_path / "file")
-    assert record.bytes == 3
-    assert record.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
 def test_writing_a_manifest_leaves_nothing_else_behind(
     tiny_artifact: Artifact, artifact_copy: Path
 ) -> None:

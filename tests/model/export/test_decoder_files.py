@@ -114,9 +114,9 @@ def test_a_wrong_decoder_is_told_where_it_begins(
 
     monkeypatch.setattr("model.export.verify.load_modules", bent)
     found = verify(bart_artifact)
-    assert not found.passed
-    assert found.failed is not None
-    assert "first cross-attention of layer 1, head 0" in found.failed
+    assert not found.record().passed
+    assert found.record().failed is not None
+    assert "first cross-attention of layer 1, head 0" in found.record().failed
     assert "cross_attention   layer 1   max abs diff" in report(found)
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from model.artifact.manifest import HEADS, WEIGHTS
 from model.checkpoint import load_checkpoint
 from model.decomposition.layers import decomposed
-from model.export.graphs import export_weightless, head_parameters, signatures
+from model.export.graphs import head_parameters, signatures, weightless_graphs
 from model.export.to_onnx import save_graph
 from model.runtimes.host_graphs import DecompositionGraphs, HeadGraphs
 from tests.model.decomposition.test_encoder import IDS, MODELS
@@ -34,7 +34,7 @@ def test_graphs_equal_pytorch(name: str, tmp_path: Path) -> None:
         states = reference(IDS[None], output_hidden_states=True).hidden_states
         expected = decomposed(encoder, states[0][0])
     for graph in ("decomposition", "decomposition_values"):
-        save_graph(export_weightless(graph, encoder.config), tmp_path / f"{graph}.onnx")
+        save_graph(weightless_graphs(encoder.config)[graph].export(), tmp_path / f"{graph}.onnx")
     save_file(dict(sorted(encoder.state_dict().items())), tmp_path / WEIGHTS)
     save_file(head_parameters(encoder), tmp_path / HEADS)
     manifest = SimpleNamespace(

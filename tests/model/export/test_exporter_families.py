@@ -144,7 +144,7 @@ def test_the_record_says_how_near_it_came(artifact: Artifact) -> None:
     assert record.passed
     assert record.inputs > 20
     result = verify(artifact)
-    assert result.passed
+    assert result.record().passed
     assert record.tolerances.keys() == TOLERANCES[precision].keys() - {"task", "token_vectors"}
     for kind, tolerance in TOLERANCES[precision].items():
         if kind in ("task", "token_vectors"):
@@ -197,7 +197,7 @@ def forget_positions(graph: onnx.GraphProto) -> None:
 def test_a_wrong_graph_fails(copy: Path, damage: Callable[[onnx.GraphProto], None]) -> None:
     edit_graph(copy / "encoder.onnx", damage)
     result = verified(copy)
-    assert not result.passed
+    assert not result.record().passed
     assert result.comparison.mismatches == []
     assert {key.kind for key in failed_keys(result)} >= {"pooled"}
 
@@ -210,7 +210,7 @@ def test_wrong_weights_fail(copy: Path) -> None:
         largest.CopyFrom(onnx.numpy_helper.from_array(np.roll(rows, 1, axis=0), largest.name))
 
     edit_graph(copy / "encoder.onnx", take_the_next_words_embedding)
-    assert not verified(copy).passed
+    assert not verified(copy).record().passed
 
 
 def without_figures(artifact: Artifact) -> Any:

@@ -32,12 +32,18 @@ from transformers import (
     Qwen3Model,
 )
 
-from model.artifact.signature import GRID_INPUTS, hidden_state_name
+from model.artifact.signature import hidden_state_name
 from model.attention.scores import SCORES
 from model.attention.weights import NORMALIZERS
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
-from model.export.graphs import GridStates, export_encoder, export_weightless, head_parameters
+from model.export.graphs import (
+    GRID_INPUTS,
+    export_encoder,
+    grid_states,
+    head_parameters,
+    weightless_graphs,
+)
 from model.numerics.batch import Batch, pack, padded, widen
 from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
@@ -150,9 +156,9 @@ def test_a_padded_grid_gives_the_hidden_states_of_packed_texts(encoder: Encoder)
     mask = torch.rand(len(LENGTHS), config.num_hidden_layers, config.num_attention_heads)
     wide = widen(batch, len(LENGTHS), 40)
     grids = padded(wide, config.pad_token_id)
-    graph = GridStates(encoder, encoder.relative_parameters())
+    inputs = (torch.from_numpy(grids[name]) for name in GRID_INPUTS)
     with torch.no_grad():
-        found = graph(*(torch.from_numpy(grids[name]) for name in GRID_INPUTS), mask)
+        found = grid_states(encoder, encoder.relative_parameters(), *inputs, mask)
         expected = encoder(PackedBatch.of(batch), mask).hidden_states
     for state, reference in zip(found, expected, strict=True):
         atol = 1e-5 * reference.abs().max().item()
@@ -163,7 +169,7 @@ def test_a_padded_grid_gives_the_hidden_states_of_packed_texts(encoder: Encoder)
 def test_maps_of_some_heads_equal_pytorchs(encoder: Encoder, expected: Any) -> None:
     batch, output = expected
     run, parameters = (
-        session(export_weightless("attention", encoder.config)),
+        session(weightless_graphs(encoder.config)["attention"].export()),
         head_parameters(encoder),
     )
     start, end = batch.cu_seqlens[3:5]

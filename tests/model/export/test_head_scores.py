@@ -39,7 +39,7 @@ from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.export.calibration import TEXTS
-from model.export.graphs import export_weightless, head_parameters, signatures
+from model.export.graphs import head_parameters, signatures, weightless_graphs
 from model.export.loading import load_hybrid, load_modules
 from model.export.samples import TextSamples
 from model.export.tensors import calibration_vectors
@@ -101,7 +101,7 @@ def reference(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> tuple[
 
 def by_graph(encoder: Encoder) -> Callable[[Floats, int, list[int]], HeadScores]:
     """Run the exported graph on ONNX Runtime."""
-    graph = export_weightless("head_scores", encoder.config)
+    graph = weightless_graphs(encoder.config)["head_scores"].export()
     signature = signatures(encoder.config, "float32")["head_scores"]
     assert signature_mismatches(graph.graph, signature) == []
     held = [len(one.raw_data) for one in graph.graph.initializer]

@@ -109,8 +109,8 @@ def test_ranges_are_those_that_transformers_sees(encoder: Encoder, tiny_checkpoi
     assert found.keys() == expected.keys()
     assert len(ranges) == 2 * 6
     for name, x in expected.items():
-        np.testing.assert_allclose(found[name].low, x.min(axis=0), atol=1e-5)
-        np.testing.assert_allclose(found[name].high, x.max(axis=0), atol=1e-5)
+        np.testing.assert_allclose(found[name][0], x.min(axis=0), atol=1e-5)
+        np.testing.assert_allclose(found[name][1], x.max(axis=0), atol=1e-5)
     assert not any(m._forward_pre_hooks for m in encoder.modules())
 
 
@@ -342,8 +342,8 @@ def test_a_wrong_weight_is_found_all_the_same(large_scores: Artifact, tmp_path: 
     heads["cross.query_weight.1"][2] *= 1.01  # one head
     save_file(heads, folder / DECODER_HEADS)
     found = verify(Artifact(folder, large_scores.manifest, large_scores.sha256))
-    assert found.failed is not None
-    assert "first cross-attention of layer 1, head 2" in found.failed
+    assert found.record().failed is not None
+    assert "first cross-attention of layer 1, head 2" in found.record().failed
 
 
 def test_bounds_are_four_times_the_distance_from_float64(bart_artifact: Artifact) -> None:

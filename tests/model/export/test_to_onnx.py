@@ -26,7 +26,7 @@ from model.attention.weights import some_heads, value_products
 from model.checkpoint import load_checkpoint
 from model.config.encoder import NormalizerName, ScoreName
 from model.export import torch_exporter
-from model.export.graphs import export_weightless, head_parameters, signatures
+from model.export.graphs import head_parameters, signatures, weightless_graphs
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
 from model.export.verify import signature_mismatches
 from tests.model.families.parity import saved
@@ -288,7 +288,7 @@ def test_the_table_of_operators_is_made_once(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_any_heads_and_any_number_of_tokens(made: Any, tmp_path: Path) -> None:
     encoder = load_checkpoint(saved(made(), tmp_path))
-    graph = export_weightless("value_norms", encoder.config)
+    graph = weightless_graphs(encoder.config)["value_norms"].export()
     signature = signatures(encoder.config, "float32")["value_norms"]
     assert signature_mismatches(graph.graph, signature) == []
     assert (

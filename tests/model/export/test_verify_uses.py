@@ -49,7 +49,7 @@ def verification(
 def test_an_exact_precision_fails_both_uses_for_any_tensor(
     precision: Precision, wrong: Kind
 ) -> None:
-    assert verification(precision, None, None).passed
+    assert verification(precision, None, None).record().passed
     record = verification(precision, wrong, None).record()
     assert not record.passed
     assert record.vectors == record.heads
@@ -101,7 +101,7 @@ def test_a_mismatch_fails_both() -> None:
     found = verification("int8")
     found.comparison.mismatches.append("hidden 1 is missing")
     assert found.record().failed == "hidden 1 is missing"
-    assert not found.passed
+    assert not found.record().passed
 
 
 def test_the_grid_covers_lengths_batch_sizes_and_segments(tiny_artifact: Artifact) -> None:

@@ -304,5 +304,5 @@ def test_a_wrong_graph_of_vectors_fails_the_verification(half: Artifact, tmp_pat
 
     edit_graph(copy / GRAPHS["vectors"], attend_evenly)
     result = verified(copy)
-    assert not result.passed
+    assert not result.record().passed
     assert {key.kind for key in failed_keys(result)} == {"pooled"}

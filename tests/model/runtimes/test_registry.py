@@ -262,11 +262,11 @@ def test_each_mode_is_a_set_of_rows_of_its_text() -> None:
         TextPooling(1, 1, "weightedmean", 1),
     ]
     sets = sets_of(poolings, ENDS)
-    assert sets.first_row.tolist() == [0, 8, 6, 0, 5]
-    assert sets.row_count.tolist() == [1, 1, 3, 4, 4]
-    assert sets.maximum.tolist() == [0, 0, 0, 1, 0]
-    assert sets.first_weight.tolist() == [0, 0, 0, 0, 2]
-    assert sets.unit_features.tolist() == [0, 0, 8, 0, 0]
+    assert sets["first_row"].tolist() == [0, 8, 6, 0, 5]
+    assert sets["row_count"].tolist() == [1, 1, 3, 4, 4]
+    assert sets["maximum"].tolist() == [0, 0, 0, 1, 0]
+    assert sets["first_weight"].tolist() == [0, 0, 0, 0, 2]
+    assert sets["unit_features"].tolist() == [0, 0, 8, 0, 0]
 
 
 def test_without_weights_it_is_one_line(tiny_artifact: Artifact, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Signatures of the graphs, written out by hand and matched to their arrays; vector pipelines."""
+"""Vector pipelines, and mapped tensors."""
 
 from __future__ import annotations
 
@@ -8,140 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 from safetensors.numpy import load_file, save_file
 
 from model.artifact.mapped import SHARED, mapped_tensors
 from model.artifact.sentence import SentenceConfig
-from model.artifact.signature import (
-    DECODER_KINDS,
-    OF_DECODER,
-    GraphSignature,
-    TensorSpec,
-    attention_signature,
-    decoder_signatures,
-    device_attention_signature,
-    encoder_signature,
-    task_signature,
-)
 from model.artifact.vectors import CALIBRATION, TextVectors
-from model.config.decoder import DecoderConfig
-from model.config.encoder import EmbeddingLayout, EncoderConfig, PatchLayout
-from model.families.registry import parse_config
-from model.numerics.batch import Batch, Floats, pack, padded
 from model.numerics.pooling import PoolingModes
-from model.numerics.task_head import TaskConfig
 from model.numerics.vector_modules import Dense
-from tests.model.checkpoints import TINY
-from tests.model.numerics.test_batch import LAYERS
-
-CONFIG = parse_config(TINY | {"model_type": "bert"})
-L, N, H = 2, 3, 12
-PARAMETERS = {"query_weight": (4, H), "key_bias": (4,), "scale": ()}
-Axes = tuple[int | str, ...]
-
-
-def axes_of(specs: tuple[TensorSpec, ...]) -> dict[str, Axes]:
-    return {spec.name: spec.axes for spec in specs}
-
-
-@pytest.mark.parametrize("lengths", [[1], [5, 2, 9], [7, 7]])
-def test_a_batch_and_a_head_mask_feed_the_encoder(lengths: list[int]) -> None:
-    texts = [(range(n), [0] * n) for n in lengths]
-    mask = np.ones((len(lengths), L, N), np.float32)
-    of_pictures = EmbeddingLayout(patches=PatchLayout(size=2, rows=1, columns=1))
-    for config in (CONFIG, CONFIG.model_copy(update={"embeddings": of_pictures})):
-        features = config.pixel_features
-        batch = pack(texts, pixels=[np.ones((n, 12), np.float32) for n in lengths if features])
-        check_inputs(config, batch, mask)
-        specs = encoder_signature(config, "float16").inputs
-        grids = padded(batch, 0) | {"head_mask": mask}
-        assert {spec.name for spec in specs} == set(grids)
-        for spec in specs:
-            assert grids[spec.name].dtype == spec.dtype
-            assert grids[spec.name].ndim == len(spec.axes)
-
-
-def check_inputs(config: EncoderConfig, batch: Batch, mask: Floats) -> None:
-    lengths = np.diff(batch.cu_seqlens)
-    specs = encoder_signature(config).inputs
-    sizes: dict[int | str, int] = {"tokens": int(sum(lengths)), "batch": len(lengths)}
-    sizes["sequence"] = int(max(lengths))
-    for spec, array in zip(specs, (*batch.inputs, mask), strict=True):
-        assert array.shape == tuple(sizes.get(axis, axis) for axis in spec.axes), spec.name
-        assert array.dtype == spec.dtype
-    named = [name for name, array in vars(batch).items() if array is not None]
-    assert [spec.name for spec in specs] == [*named, "head_mask"]
-
-
-def test_the_attention_graph_takes_the_parameters_of_some_heads() -> None:
-    signature = attention_signature(CONFIG, PARAMETERS)
-    assert list(axes_of(signature.inputs).items()) == [
-        ("query_states", ("batch", "queries", H)),
-        ("key_states", ("batch", "keys", H)),
-        ("query_weight", ("heads", 4, H)),
-        ("key_bias", ("heads", 4)),
-        ("scale", ("heads",)),
-    ]
-    assert axes_of(signature.outputs) == {"attention": ("batch", "heads", "queries", "keys")}
-    assert {spec.dtype for spec in (*signature.inputs, *signature.outputs)} == {"float32"}
-
-
-def test_a_signature_is_read_as_it_was_written() -> None:
-    signature = device_attention_signature(CONFIG, PARAMETERS, "float16")
-    written = signature.model_dump_json()
-    assert GraphSignature.model_validate_json(written) == signature
-    with pytest.raises(ValidationError, match="bfloat16"):
-        GraphSignature.model_validate_json(written.replace("float16", "bfloat16"))
-
-
-@pytest.mark.parametrize(
-    ("task", "rows"),
-    [
-        (TaskConfig(kind="sequence_classification", outputs=5, pooling="cls"), "vectors"),
-        (TaskConfig(kind="token_classification", outputs=5, pooling="none"), "vectors"),
-        (TaskConfig(kind="sparse", outputs=5, pooling="max"), 1),
-    ],
-)
-def test_a_task_head_takes_rows(task: TaskConfig, rows: int | str) -> None:
-    signature = task_signature(CONFIG, task)
-    assert axes_of(signature.inputs) == {"rows": ("vectors", H)}
-    assert axes_of(signature.outputs) == {"scores": (rows, 5)}
-
-
-def test_names_types_and_axes() -> None:
-    decoder = DecoderConfig(layers=LAYERS, start_token_id=0)
-    values = {"value_weight": (2, 4), "output_weight": (4, 2)}
-    maps = {"query_weight": (2, 4), "key_weight": (2, 4)}
-    both = (dict.fromkeys(DECODER_KINDS, shapes) for shapes in (maps, values))
-    found = decoder_signatures(decoder, "float16", *both)
-    assert set(found) == set(OF_DECODER)
-    graph = found["decoder"]
-    assert [(spec.name, spec.dtype, spec.axes) for spec in graph.inputs] == [
-        ("input_ids", "int64", ("target_tokens",)),
-        ("position_ids", "int64", ("target_tokens",)),
-        ("padded_index", "int64", ("batch", "target_sequence")),
-        ("packed_index", "int64", ("target_tokens",)),
-        ("source_padded_index", "int64", ("batch", "sequence")),
-        ("encoded", "float32", ("tokens", 4)),
-        ("head_mask", "float32", ("batch", 2, 2)),
-        ("cross_head_mask", "float32", ("batch", 2, 2)),
-    ]
-    names = ["decoder_state.0", "decoder_state.1", "decoder_state.2"]
-    names += ["cross_query.0", "cross_query.1"]
-    assert [spec.name for spec in graph.outputs] == names
-    assert {(spec.dtype, spec.axes) for spec in graph.outputs} == {
-        ("float16", ("target_tokens", 4))
-    }
-    rows, labels = found["logprobs"].inputs
-    assert (rows.axes, labels.dtype) == (("vectors", 4), "int64")
-    assert found["logprobs"].outputs[0].dtype == "float32"
-    assert found["cross_attention"].inputs[2].axes == ("heads", 2, 4)
-    for kind in ("decoder_value_norms", "cross_value_norms"):
-        states, _, output = found[kind].inputs
-        assert (states.axes, output.axes) == (("keys", 4), ("heads", 4, 2))
-        assert found[kind].outputs[0].axes == ("keys", "heads", "heads")
-
 
 X = [np.arange(1, 5, dtype=np.float32), np.array([0, -3, 4, 0], np.float32)]
 DOUBLE = Dense(in_features=4, out_features=6, bias=False, activation="Identity")
