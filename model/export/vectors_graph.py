@@ -145,33 +145,37 @@ class _VectorsGraph:
         opsets = [helper.make_opsetid(*opset) for opset in OPSETS.items()]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
-    def node(self, op: str, *inputs: Name, domain: str = "", out: Name = "", **how: Any) -> Name:
-        """Add a node with one output, and return the output's name."""
-        return self.nodes_of(op, *inputs, domain=domain, outs=(out or self._new(op),), **how)[0]
-
-    def nodes_of(
-        self, op: str, *inputs: Name, domain: str, outs: tuple[Name, ...], **how: Any
-    ) -> tuple[Name, ...]:
-        """Add a node, and return its outputs' names."""
+    def node(
+        self,
+        op: str,
+        *inputs: Name,
+        domain: str = "",
+        out: Name = "",
+        further: tuple[Name, ...] = (),
+        **how: Any,
+    ) -> Name:
+        """Add a node, and return the name of its first output."""
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]
-        self.nodes.append(helper.make_node(op, inputs, outs, outs[0], domain=domain, **how))
-        return outs
+        out = out or f"{op}.{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, (out, *further), out, domain=domain, **how))
+        return out
 
-    def _new(self, op: str) -> Name:
-        return f"{op}.{len(self.nodes)}"
-
-    def constant(self, name: Name, values: Tensor | NDArray[np.generic], kind: str = "") -> Name:
-        """Add a tensor once, and return its name."""
+    def constant(
+        self, name: Name, values: Tensor | NDArray[np.generic] | None, kind: str = ""
+    ) -> Name:
+        """Add a tensor once, and return its name; empty for None."""
+        if values is None:
+            return ""
         if name not in self.tensors:
             array = values.numpy() if isinstance(values, Tensor) else values
             whole = np.ascontiguousarray(array.astype(kind or self.dtype))
             self.tensors[name] = numpy_helper.from_array(whole, name)
         return name
 
-    def maybe(self, name: Name, values: Tensor | None) -> Name:
-        """Add a tensor if there is one."""
-        return "" if values is None else self.constant(name, values)
+    def axis(self, number: int) -> Name:
+        """Return the name of an axis, 0 or 1."""
+        return self.constant(("first_axis", "last_axis")[number], np.array([number]), "int64")
 
     def product(
         self, name: str, x: Name, weight: Tensor, low_rank: LowRank | None, *, biased: bool = False
@@ -217,12 +221,12 @@ class _VectorsGraph:
         if isinstance(norm, nn.Identity):
             total = self.node("Add", self.plus(f"{name}.skip", x, bias), skip)
             return total, total
-        added = self.maybe(f"{name}.skip_bias", bias)
+        added = self.constant(f"{name}.skip_bias", bias)
         op, parameters, epsilon = self._norm(name, norm)
-        out = self._new(f"Skip{op}")
-        outs, inputs = (out, "", "", f"{out}.sum"), (x, skip, *parameters, added)
-        self.nodes_of(f"Skip{op}", *inputs, domain=MICROSOFT, outs=outs, epsilon=epsilon)
-        return outs[0], outs[3]
+        total = f"Skip{op}.{len(self.nodes)}.sum"
+        further, inputs = ("", "", total), (x, skip, *parameters, added)
+        out = self.node(f"Skip{op}", *inputs, domain=MICROSOFT, further=further, epsilon=epsilon)
+        return out, total
 
     def _norm(self, name: str, norm: nn.Module) -> tuple[str, tuple[Name, ...], float]:
         """Return the operator of a norm, its parameters and its epsilon."""
@@ -231,15 +235,14 @@ class _VectorsGraph:
             return "SimplifiedLayerNormalization", (weight,), norm.eps
         own = cast(nn.LayerNorm, norm)
         weight = self.constant(f"{name}.weight", own.weight)
-        return "LayerNormalization", (weight, self.maybe(f"{name}.bias", own.bias)), own.eps
+        return "LayerNormalization", (weight, self.constant(f"{name}.bias", own.bias)), own.eps
 
     def _choose_low_rank(self) -> None:
         layout = self.config.adapters
         if layout is None:
             return
         owner = np.repeat(np.arange(1, layout.count + 1), layout.rank)
-        axis = self.constant("last_axis", np.array([1]), "int64")
-        types = self.node("Unsqueeze", "token_type_ids", axis)
+        types = self.node("Unsqueeze", "token_type_ids", self.axis(1))
         equal = self.node("Equal", types, self.constant("owner", owner, "int32"))
         self.chosen = self.node("Cast", equal, to=self.element)
 
@@ -308,16 +311,14 @@ class _VectorsGraph:
         attended, bias = self._attended(number, layer.attention, normed, relative)
         if sandwich:
             attended = self.plus(f"{name}.attended", attended, bias)
-            bias = None
-            attended = self.normed(f"{name}.attended", attended, layer.attended_norm)
+            attended, bias = self.normed(f"{name}.attended", attended, layer.attended_norm), None
         normed, x = self.added(
             f"{name}.feed_forward_norm", attended, x, layer.feed_forward_norm, bias
         )
         fed, bias = self._fed(name, layer.feed_forward, normed)
         if sandwich:
             fed = self.plus(f"{name}.fed", fed, bias)
-            bias = None
-            fed = self.normed(f"{name}.fed", fed, layer.output_norm)
+            fed, bias = self.normed(f"{name}.fed", fed, layer.output_norm), None
         after = number + 1
         if after < self.config.num_hidden_layers:
             norm = self.encoder.layer(after).attention_norm
@@ -390,7 +391,7 @@ class _VectorsGraph:
         number = hash_of(frequencies)
         positions = torch.arange(self.config.max_position_embeddings, dtype=torch.float32)
         angles = positions[:, None] * frequencies
-        axis = self.constant("last_axis", np.array([1]), "int64")
+        axis = self.axis(1)
         rotated = self.node(
             "RotaryEmbedding",
             self.node("Unsqueeze", x, axis),
@@ -427,19 +428,15 @@ class _VectorsGraph:
         number_of_table = hash_of(by_distance)
         key = f"bias.{number_of_table}"
         if all(f"{key}.heads" not in node.output for node in self.nodes):
-            first, last = (
-                self.constant(name, np.array([axis]), "int64")
-                for name, axis in (("first_axis", 0), ("last_axis", 1))
-            )
             distances = self.node(
                 "Sub",
-                self._once("key_columns", "Unsqueeze", "columns", first),
-                self._once("query_columns", "Unsqueeze", "columns", last),
+                self._once("key_columns", "Unsqueeze", "columns", self.axis(0)),
+                self._once("query_columns", "Unsqueeze", "columns", self.axis(1)),
             )
             middle = self.constant("middle", np.array(longest - 1), "int32")
             indices = self.node("Add", distances, middle)
             rows = self.node("Gather", self.constant(key, by_distance), indices, axis=1)
-            self.node("Unsqueeze", rows, first, out=f"{key}.heads")
+            self.node("Unsqueeze", rows, self.axis(0), out=f"{key}.heads")
         return f"{key}.heads"
 
     def _fed(self, name: str, part: FeedForward, x: Name) -> tuple[Name, Tensor | None]:

@@ -143,14 +143,9 @@ def test_memory_of_waiting_outputs_goes_back_to_the_system(onnx: OnnxRuntime) ->
 
 
 def by_steps(runtime: Any, layers: int, embedded: Floats, rows: int) -> Floats:
-    """Return the parts `[S, P, H]` of the last hidden state, computed in blocks of rows.
+    """Return the parts `[S, P, H]` of the last hidden state, given hidden state 0 `[S, H]`.
 
-    Args:
-        runtime: a runtime whose artifact is whole.
-        layers: L.
-        embedded: hidden state 0, `[S, H]`.
-        rows: number of rows of a step.
-
+    A step computes so many rows. The runtime's artifact is whole and has L layers.
     """
     count = len(embedded)
     own = np.arange(count)

@@ -175,32 +175,27 @@ def test_every_capability_is_listed() -> None:
 
 
 @pytest.mark.parametrize("name", ["onnx", "pytorch"])
-def test_an_encoder_has_what_it_declares(tiny_artifact: Artifact, name: RuntimeName) -> None:
-    assert_kept(tiny_artifact, OF_ENCODERS, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fixture", ["tiny_fp16", "tiny_bf16"])
-def test_other_precisions_have_the_same(fixture: str, request: pytest.FixtureRequest) -> None:
-    assert_kept(request.getfixturevalue(fixture), OF_ENCODERS)
-
-
-@pytest.mark.parametrize("name", ["onnx", "pytorch"])
-def test_a_decoder_is_another(bart_artifact: Artifact, name: RuntimeName) -> None:
-    assert_kept(bart_artifact, OF_ENCODERS | {Decoder}, name)
-
-
-@pytest.mark.slow
-def test_a_decoder_on_a_device(
-    exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
+@pytest.mark.parametrize(
+    ("fixture", "further"),
+    [("tiny_artifact", None), ("bart_artifact", Decoder), ("late_artifact", TaskHead)],
+)
+def test_a_runtime_has_what_its_artifact_declares(
+    request: pytest.FixtureRequest, fixture: str, further: type | None, name: RuntimeName
 ) -> None:
-    artifact = exported(encoder_decoders("bart"), "bart", "fp16")
-    assert_kept(artifact, OF_ENCODERS | {Decoder})
+    kinds = OF_ENCODERS | {further} if further else OF_ENCODERS
+    assert_kept(request.getfixturevalue(fixture), kinds, name)
 
 
-@pytest.mark.parametrize("name", ["onnx", "pytorch"])
-def test_a_task_head_is_another(late_artifact: Artifact, name: RuntimeName) -> None:
-    assert_kept(late_artifact, OF_ENCODERS | {TaskHead}, name)
+@pytest.mark.slow
+def test_other_precisions_have_the_same(
+    tiny_fp16: Artifact,
+    tiny_bf16: Artifact,
+    exported: Callable[..., Artifact],
+    encoder_decoders: Callable[[str], Path],
+) -> None:
+    for artifact in (tiny_fp16, tiny_bf16):
+        assert_kept(artifact, OF_ENCODERS)
+    assert_kept(exported(encoder_decoders("bart"), "bart", "fp16"), OF_ENCODERS | {Decoder})
 
 
 def test_a_serving_only_artifact_lacks_what_needs_its_weights(
