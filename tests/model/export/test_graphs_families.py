@@ -1,7 +1,7 @@
 """Graphs of encoders that differ from BERT, on ONNX Runtime and in both layouts.
 
 tests/model/families compares PyTorch with transformers. tests/journeys/test_families.py tests
-RoBERTa-like graphs and ModernBERT's; this file tests other families, scores and normalizers.
+RoBERTa-like graphs; this file tests other families, scores and normalizers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from transformers import (
     GteModel,
     LlamaConfig,
     LlamaModel,
+    ModernBertConfig,
+    ModernBertModel,
     MPNetConfig,
     MPNetModel,
     Qwen3Config,
     Qwen3Model,
 )
 
-from model.artifact.signature import hidden_state_name
+from model.artifact.signature import HeadGraph, hidden_state_name
 from model.attention.scores import SCORES
 from model.attention.weights import NORMALIZERS
 from model.checkpoint import load_checkpoint
@@ -44,11 +46,20 @@ from model.export.graphs import (
     head_parameters,
     weightless_graphs,
 )
+from model.export.verify import signature_mismatches
 from model.numerics.batch import Batch, pack, padded, widen
 from model.packing import PackedBatch
+from model.runtimes.pytorch import TorchEncoderHeads
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved, texts_of
-from tests.model.families.test_encoder_parity import GEMMA3, LLAMA, QWEN3, VERSION_3, YARN
+from tests.model.families.test_encoder_parity import (
+    GEMMA3,
+    LLAMA,
+    MODERNBERT,
+    QWEN3,
+    VERSION_3,
+    YARN,
+)
 
 pytestmark = pytest.mark.slow
 MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -59,6 +70,7 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, LlamaModel, LLAMA | {"rope_parameters": YARN}),
     "gte": (GteConfig, GteModel, SIZES),
     "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
+    "modernbert": (ModernBertConfig, ModernBertModel, MODERNBERT),
 }
 ALIKE = ("qwen3", "llama", "gte")
 """Families without anything that layers share or alternate, tested with one layer."""
@@ -166,18 +178,27 @@ def test_a_padded_grid_gives_the_hidden_states_of_packed_texts(encoder: Encoder)
         torch.testing.assert_close(rows, reference, atol=atol, rtol=0)
 
 
-def test_maps_of_some_heads_equal_pytorchs(encoder: Encoder, expected: Any) -> None:
+@pytest.mark.parametrize("kind", ["attention", "value_norms", "head_scores"])
+def test_graphs_of_heads_equal_pytorchs(encoder: Encoder, expected: Any, kind: HeadGraph) -> None:
+    """For any heads and any number of tokens, by one graph without weights for all layers."""
     batch, output = expected
-    run, parameters = (
-        session(weightless_graphs(encoder.config)["attention"].export()),
-        head_parameters(encoder),
-    )
-    start, end = batch.cu_seqlens[3:5]
+    graph, of_torch = weightless_graphs(encoder.config)[kind], TorchEncoderHeads(encoder)
+    exported, parameters = graph.export(), head_parameters(encoder)
+    assert signature_mismatches(exported.graph, graph.signature) == []
+    assert max((len(own.raw_data) for own in exported.graph.initializer), default=0) <= 1024
+    run, start, heads = session(exported), batch.cu_seqlens[3], [2, 0]
     for layer, maps in enumerate(output.attentions):
-        states = output.hidden_states[layer][None, start:end].numpy()
-        feed = {"query_states": states, "key_states": states} | {
-            value.name: parameters[f"{value.name}.{layer}"][[2, 0]].numpy()
-            for value in run.get_inputs()[2:]
-        }
-        found = run.run(None, feed)[0][0]
-        np.testing.assert_allclose(found, maps[3, [2, 0]].numpy(), atol=1e-5)
+        for tokens in (LENGTHS[3], 1):
+            rows = output.hidden_states[layer][start : start + tokens].numpy()
+            states = [rows[None]] * 2 if kind == "attention" else [rows]
+            names = [spec.name for spec in graph.inputs]
+            feed = dict(zip(names, states, strict=False))
+            for parameter in names[len(states) :]:
+                feed[parameter] = parameters[f"{parameter}.{layer}"][heads].numpy()
+            found = run.run(None, feed)
+            wanted = of_torch.run(kind, states, layer, heads, 0)
+            for ours, theirs in zip(found, wanted, strict=True):
+                atol = 1e-5 * np.abs(theirs).max()
+                np.testing.assert_allclose(ours, theirs, atol=atol, rtol=1e-5, strict=True)
+            if kind == "attention" and tokens > 1:
+                np.testing.assert_allclose(found[0][0], maps[3, heads].numpy(), atol=1e-5)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from safetensors.numpy import load_file
@@ -33,20 +32,15 @@ from transformers import (
 
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
-from model.artifact.signature import head_parameter_name
 from model.artifact.vectors import CALIBRATION
 from model.checkpoint import load_checkpoint
-from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.export.calibration import TEXTS
-from model.export.graphs import head_parameters, signatures, weightless_graphs
 from model.export.loading import load_hybrid, load_modules
 from model.export.samples import TextSamples
 from model.export.tensors import calibration_vectors
-from model.export.verify import signature_mismatches
 from model.families.registry import read_config
 from model.numerics.late_interaction import LateInteraction
-from model.runtimes.contract import Floats, HeadScores
 from model.runtimes.pytorch import TorchEncoderHeads
 from model.sources.files import pickled_files
 from model.sources.recognition import check_recognised
@@ -99,37 +93,16 @@ def reference(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> tuple[
     return output, seen
 
 
-def by_graph(encoder: Encoder) -> Callable[[Floats, int, list[int]], HeadScores]:
-    """Run the exported graph on ONNX Runtime."""
-    graph = weightless_graphs(encoder.config)["head_scores"].export()
-    signature = signatures(encoder.config, "float32")["head_scores"]
-    assert signature_mismatches(graph.graph, signature) == []
-    held = [len(one.raw_data) for one in graph.graph.initializer]
-    assert max(held, default=0) <= 1024, "a graph of every layer holds no weights"
-    session = onnxruntime.InferenceSession(graph.SerializeToString())
-    stored = head_parameters(encoder)
-
-    def of(states: Floats, layer: int, heads: list[int]) -> HeadScores:
-        feed = {
-            spec.name: stored[head_parameter_name(spec.name, layer)][heads].numpy()
-            for spec in signature.inputs[1:]
-        }
-        return HeadScores(*session.run(None, {"states": states, **feed}))
-
-    return of
-
-
-@pytest.mark.parametrize("runtime", ["graph", "pytorch"])
 @pytest.mark.parametrize("name", MODELS)
 def test_they_are_transformers_own(
-    name: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The softmax of the scores over the allowed keys equals transformers' weights."""
     model = MODELS[name]()
     encoder = load_checkpoint(saved(model, tmp_path))
     output, seen = reference(model, monkeypatch)
     assert bool(seen) == (name in RECORDED)
-    of = by_graph(encoder) if runtime == "graph" else TorchEncoderHeads(encoder).head_scores
+    of = TorchEncoderHeads(encoder).head_scores
     p = encoder.config.head_size
     for layer, weights in enumerate(output.attentions):
         count = weights.shape[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,20 +16,13 @@ from onnxscript.rewriter._rewrite_rule import RewriteRule
 from torch import Tensor, nn
 from torch.onnx._internal.exporter import _registration
 from torch.onnx._internal.fx.passes.type_promotion import _TypePromotionInterpreter
-from transformers import ModernBertConfig, ModernBertModel, Qwen3Config, Qwen3Model
 
 from model.artifact.manifest import Artifact
-from model.artifact.signature import Float, GraphSignature, TensorSpec, head_parameter_name
+from model.artifact.signature import Float, GraphSignature, TensorSpec
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
-from model.attention.weights import some_heads, value_products
-from model.checkpoint import load_checkpoint
 from model.config.encoder import NormalizerName, ScoreName
 from model.export import torch_exporter
-from model.export.graphs import head_parameters, signatures, weightless_graphs
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
-from model.export.verify import signature_mismatches
-from tests.model.families.parity import saved
-from tests.model.families.test_encoder_parity import MODERNBERT, QWEN3
 
 
 class CausalCrossAttention(nn.Module):
@@ -276,37 +268,3 @@ def test_the_table_of_operators_is_made_once(monkeypatch: pytest.MonkeyPatch) ->
     graphs = [exported_graph().SerializeToString() for _ in range(2)]
     assert len(made) == 1
     assert graphs[0] == graphs[1]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda: ModernBertModel(ModernBertConfig(**MODERNBERT | {"num_hidden_layers": 2})),
-        lambda: Qwen3Model(Qwen3Config(**QWEN3 | {"num_hidden_layers": 2})),
-    ],
-    ids=["modernbert", "qwen3"],
-)
-def test_any_heads_and_any_number_of_tokens(made: Any, tmp_path: Path) -> None:
-    encoder = load_checkpoint(saved(made(), tmp_path))
-    graph = weightless_graphs(encoder.config)["value_norms"].export()
-    signature = signatures(encoder.config, "float32")["value_norms"]
-    assert signature_mismatches(graph.graph, signature) == []
-    assert (
-        not graph.graph.initializer
-        or max(len(one.raw_data) for one in graph.graph.initializer) <= 64
-    ), "a graph of every layer holds no weights"
-    session = onnxruntime.InferenceSession(graph.SerializeToString())
-    heads, stored = encoder.config.num_attention_heads, head_parameters(encoder)
-    for layer, parameters in enumerate(encoder.value_parameters()):
-        for chosen, tokens in ((range(heads), 11), ([heads - 1, 0], 1), ([1], 4)):
-            states = torch.randn(tokens, encoder.config.hidden_size)
-            feed = {
-                spec.name: stored[head_parameter_name(spec.name, layer)][list(chosen)].numpy()
-                for spec in signature.inputs[1:]
-            }
-            (found,) = session.run(["value_products"], {"key_states": states.numpy(), **feed})
-            with torch.no_grad():
-                some = some_heads(parameters, chosen, heads)
-                wanted = value_products(some, encoder.rule, states).numpy()
-            atol = 1e-6 * np.abs(wanted).max()
-            np.testing.assert_allclose(found, wanted, atol=atol, rtol=1e-5, strict=True)
