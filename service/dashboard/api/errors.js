@@ -16,6 +16,7 @@ export class ApiError extends Error {
     this.status = status;
     this.title = title;
     this.retryAfterSeconds = retryAfterSeconds;
+    this.came = performance.now();
   }
 
   /** Whether the error ends when the service is available again. */
@@ -34,6 +35,13 @@ export const causeOf = (error) => (error instanceof OtherTextError ? error.reaso
 export function isPassing(error) {
   const cause = causeOf(error);
   return cause instanceof ApiError && cause.passes;
+}
+
+/** Return the milliseconds until a request that was refused for lack of room is asked again; null of other errors. @param {Error|null} error */
+export function waitOf(error) {
+  const cause = causeOf(error);
+  if (!(cause instanceof ApiError) || cause.status !== 429 || !cause.retryAfterSeconds) return null;
+  return Math.max(0, cause.came + 1000 * cause.retryAfterSeconds - performance.now());
 }
 
 /** Error of a second text, shown under its own field instead of at the top of the page. */

@@ -1,9 +1,9 @@
 import { isReady } from './client.js';
-import { isPassing } from './errors.js';
+import { isPassing, waitOf } from './errors.js';
 
 const AGAIN_MS = 1500;
 
-/** Retries requests that failed because the service was away, once it is ready. */
+/** Retries requests that failed because the service was away, once it is ready, or busy, once it has room. */
 export class Recovery {
   #timer = 0;
 
@@ -16,14 +16,21 @@ export class Recovery {
     this.retry = retry;
   }
 
-  /** Poll the service while there is an error that ends when it is available. */
+  /** Poll the service while there is an error that ends when it is available, or wait as long as it asks for. */
   watch() {
-    if (!this.errors().some(isPassing) || this.#timer) return;
-    this.#timer = window.setTimeout(async () => {
-      const ready = await isReady();
-      this.#timer = 0;
-      if (ready) this.retry();
-      this.watch();
-    }, AGAIN_MS);
+    if (this.#timer) return;
+    const errors = this.errors();
+    const isAway = errors.some(isPassing);
+    const waits = errors.flatMap((error) => waitOf(error) ?? []);
+    if (!isAway && !waits.length) return;
+    this.#timer = window.setTimeout(
+      async () => {
+        const ready = !isAway || (await isReady());
+        this.#timer = 0;
+        if (ready) this.retry();
+        this.watch();
+      },
+      isAway ? AGAIN_MS : Math.max(...waits),
+    );
   }
 }

@@ -8,28 +8,44 @@ import { html, nothing } from '../core/html.js';
 /** Title of the error of a model that the next request loads, where models are loaded on demand. */
 const NOT_LOADED = 'Model not loaded';
 
+/** Advice for programs: fields of a request, settings, and what a request should have asked for. */
+const FOR_PROGRAMS = /`|--|^(?:ask (?:for|\/)|leave|pass|occlude|send (?:it|fewer))\b/;
+
 /**
  * Put the service's detail of an error, which is meant for programs, into words for people.
  *
  * @param {string} detail
  */
 export const worded = (detail) =>
-  detail
-    .replace(/ \(`truncate` cuts it\)/g, '')
-    .replace(/\bdocuments\[(\d+)\]/g, (_, number) => `no. ${Number(number) + 1} of the results`)
-    .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?:? has /g, 'The text has ')
-    .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?/g, 'the text')
-    .replace(
-      /it would take about [\d.]+ s, and ([\d.]+) s are left of its time/,
-      (_, seconds) => `Too long for the ${Math.round(seconds)} s limit: shorten the text`,
-    )
-    .replace(
-      /characters; at most (\d+) are taken[^:(]*/,
-      (_, most) => `characters. Limit: ${Number(most).toLocaleString('en')} characters`,
-    )
+  withoutAdvice(
+    detail
+      .replace(/ \(`truncate` cuts it\)/g, '')
+      .replace(/ \(--[\w-]+\)/g, '')
+      .replace(/\bdocuments\[(\d+)\]/g, (_, number) => `no. ${Number(number) + 1} of the results`)
+      .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?:? has /g, 'The text has ')
+      .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?/g, 'the text')
+      .replace(
+        /it would take about [\d.]+ s, and ([\d.]+) s are left of its time/,
+        (_, seconds) => `Too long for the ${Math.round(seconds)} s limit: shorten the text`,
+      )
+      .replace(
+        /characters; at most (\d+) are taken[^:(]*/,
+        (_, most) => `characters. Limit: ${Number(most).toLocaleString('en')} characters`,
+      ),
+  )
     .replaceAll('`', '')
     .replace(/^./u, (first) => first.toUpperCase())
     .replace(/(?<![.!?])$/, '.');
+
+/** Leave out the clauses of a detail that are for programs. @param {string} detail */
+function withoutAdvice(detail) {
+  let [said, joint] = ['', ''];
+  detail.split(/(; |: |, or )/).forEach((part, i) => {
+    if (i % 2) joint = joint && part === ', or ' ? joint : part;
+    else if (i === 0 || !FOR_PROGRAMS.test(part)) [said, joint] = [said + joint + part, ''];
+  });
+  return said;
+}
 
 /**
  * @param {import('./store.js').Store} store
@@ -44,11 +60,14 @@ export function problem(store, error) {
   const missing = missingHeads(store);
   if (missing.length) return withoutHeads(store, missing);
   const known = error instanceof ApiError ? error : null;
-  const wait = known?.retryAfterSeconds ? ` Try again in ${known.retryAfterSeconds} s.` : '';
-  const passes = known?.passes ? ' This page reconnects automatically.' : '';
+  const wait =
+    known?.status === 429 && known.retryAfterSeconds
+      ? ` This page asks again in ${known.retryAfterSeconds} s.`
+      : '';
+  const passes = known?.passes ? ' This page asks again as soon as it answers.' : '';
   const cuts = known?.status === 422 && !store.state.cut && known.message.includes('`truncate` cuts');
   const never = known !== null && [424, 501].includes(known.status);
-  const message = never ? known.message : worded(known?.message ?? '');
+  const message = worded(known?.message ?? '');
   const action = (/** @type {string} */ text, /** @type {() => void} */ act) =>
     html`<button type="button" class="quiet" @click=${act}>${text}</button>`;
   return html`<div class="problem" role="alert">
