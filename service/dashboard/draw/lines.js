@@ -27,6 +27,7 @@
 
 import { placeOf } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
+import { memo } from '../core/memo.js';
 import { fit } from './canvas-and-svg.js';
 import { themeColours } from './colours.js';
 import { NOTHING } from './heatmap.js';
@@ -35,6 +36,8 @@ const ROW = { most: 26, least: 13 };
 export const VIEWPORT = 620;
 const FILE_WIDTH = 480;
 const FAINTEST = 0.004;
+/** The most links of a map that are drawn, as more hide each other. */
+const MOST_LINKS = 800;
 const APART = 2;
 const LEGEND = { row: 20, gap: 14, sample: 26 };
 const EDGE = { labels: 4, least: 0.02, pixels: 18 };
@@ -128,6 +131,21 @@ function sharesOf({ weights, columns }, isolated, unit) {
 }
 
 /**
+ * Return the weakest link that is drawn while no row is chosen, how many are, and how many are as strong as asked.
+ */
+export const drawnLinks = memo(
+  (/** @type {NamedMap} */ { weights }, /** @type {number} */ min, /** @type {number} */ unit) => {
+    const least = Math.max(FAINTEST * unit, min);
+    const strong = weights.filter((weight) => weight >= least).sort();
+    const all = strong.length;
+    return all > MOST_LINKS
+      ? { least: strong[all - MOST_LINKS], drawn: MOST_LINKS, all }
+      : { least, drawn: all, all };
+  },
+  8,
+);
+
+/**
  * @param {LinesView} view
  * @param {{map: NamedMap, colour: string, lift: number}} drawn `lift`, pixels, keeps maps from hiding each other
  * @param {LinesOptions} options
@@ -143,7 +161,8 @@ function drawLinks(
 ) {
   const { rows, columns, weights } = map;
   const inView = (/** @type {number} */ place) => (place + 1) * row >= top && place * row <= top + height;
-  const least = Math.max(FAINTEST * unit, min);
+  const isWhole = isolated.length === 0 && only < 0;
+  const least = isWhole ? drawnLinks(map, min, unit).least : Math.max(FAINTEST * unit, min);
   for (const place of isolated.length && only < 0 ? isolated : rows.keys()) {
     for (let other = 0; other < columns.length; other += 1) {
       const weight = weights[place * columns.length + other];

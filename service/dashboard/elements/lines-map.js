@@ -3,11 +3,11 @@
  * cell whose column is −1).
  */
 
-import { html, render } from '../core/html.js';
+import { html, nothing, render } from '../core/html.js';
 import { CanvasSurface } from '../draw/canvas-and-svg.js';
 import { oncePerFrame, sharpContext } from '../draw/canvas.js';
 import { NOTHING } from '../draw/heatmap.js';
-import { drawLines, heightOf, rowHeight, VIEWPORT } from '../draw/lines.js';
+import { drawLines, drawnLinks, heightOf, rowHeight, VIEWPORT } from '../draw/lines.js';
 
 /** @typedef {import('../draw/heatmap.js').Cell} Cell */
 /** @typedef {{map: import('../core/maps.js').NamedMap, options: import('../draw/lines.js').LinesOptions}} LinesData */
@@ -47,6 +47,7 @@ export class LinesMap extends HTMLElement {
     const label =
       `${options.name} as lines, ${map.rows.length} to ${map.columns.length}. ` +
       'Up and down move between tokens, Enter holds one, Escape lets go.';
+    const { drawn, all } = drawnLinks(map, options.min, options.unit);
     const on = (/** @type {(event: any) => void} */ act) => act;
     render(
       html`<div class="lines-heads"><span>this token …</span><span>… looks at</span></div>
@@ -54,7 +55,8 @@ export class LinesMap extends HTMLElement {
           <div class="lines-space" .style=${`height: ${height}px`}><canvas tabindex="0" role="img" aria-label=${label}
             @pointermove=${on((event) => this.#move(event))} @pointerleave=${() => this.#point(NOTHING, false)}
             @click=${on((event) => this.#pick(this.#hit(event)))} @keydown=${on((event) => this.#key(event))}></canvas></div>
-        </div>`,
+        </div>
+        ${drawn < all ? html`<p class="says">The ${drawn} strongest of ${all.toLocaleString('en')} links are drawn; those of a token that you point at are all.</p>` : nothing}`,
       this,
     );
   }

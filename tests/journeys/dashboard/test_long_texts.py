@@ -162,6 +162,39 @@ def test_the_strongest_cells_are_seen_however_small(visitor, api, words, ratio):
         assert np.diff(light.ravel()[np.argsort(largest.numpy().ravel())]).max() <= 12
 
 
+def test_only_the_strongest_links_are_drawn_and_their_number_is_said(visitor, api):
+    page = visitor.open(visitor.state(view="head", layer=2, head=0, a=TEXT, min=0))
+    said(page, "Layer 2 head 0 shown.")
+    strong = (one_map(api, TEXT, 2, 0) >= 0.004).sum()
+    expect(page.locator("lines-map .says")).to_contain_text(
+        f"The 800 strongest of {strong:,} links are drawn"
+    )
+    page.evaluate(f"location.hash = '{visitor.state(view='head', a=SHORT)}'")
+    said(page, "Layer 0 head 0 shown.")
+    expect(page.locator("lines-map .says")).to_have_count(0)
+
+
+def test_other_texts_leave_no_nodes_behind(visitor):
+    """The undo history of a field, which the browser keeps, is left out: texts come by address."""
+    page = visitor.open(visitor.state(view="head"))
+    told(page, "Layer 0 head 0 shown.")
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable")
+
+    def nodes() -> int:
+        for number in range(40):
+            text = f"A cat number {number % 7} sat."
+            page.evaluate(f"location.hash = '{visitor.state(view='head', a=text)}'")
+            expect(page.locator(".old-text")).to_have_count(0)
+            told(page, "Layer 0 head 0 shown.")
+        client.send("HeapProfiler.collectGarbage")
+        metrics = client.send("Performance.getMetrics")["metrics"]
+        return next(int(one["value"]) for one in metrics if one["name"] == "Nodes")
+
+    before = nodes()
+    assert nodes() < before + 20
+
+
 def test_the_finder_and_zoom(visitor, api):
     page = visitor.open(
         visitor.state(view="head", layer=1, head=8, a=TEXT, **{"from": 300, "to": 301})

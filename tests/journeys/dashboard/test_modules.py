@@ -87,16 +87,16 @@ def test_a_part_of_a_signed_map_is_pooled_by_its_strongest(call):
         ),
         ("the queue is full", "The queue is full."),
         (
-            'pairs are shares of means, and this is pooling "cls": ask for pooling "mean", or leave '
-            "pairs out of `include`",
+            'pairs are shares of means, and this is pooling "cls": ask for pooling "mean", or '
+            "leave pairs out of `include`",
             'Pairs are shares of means, and this is pooling "cls".',
         ),
         (
             "inputs[0][1] has 300 tokens: its decomposition takes 9 bytes of memory, more than 8 "
             "(--max-bytes-in-flight); texts of up to 250 tokens fit: send shorter ones, or leave "
             '"decomposition" out of `include`',
-            "The text has 300 tokens: its decomposition takes 9 bytes of memory, more than 8; texts "
-            "of up to 250 tokens fit: send shorter ones.",
+            "The text has 300 tokens: its decomposition takes 9 bytes of memory, more than 8; "
+            "texts of up to 250 tokens fit: send shorter ones.",
         ),
         (
             "/explain does not explain ORG/NAME: ask /rank for the scores of a reranker, or serve "
