@@ -15,7 +15,6 @@ from service.files.rows import (
     InputFailure,
     JsonLines,
     PictureFiles,
-    Place,
     Row,
     Source,
     TextLines,
@@ -51,11 +50,10 @@ class Survey:
         """Whether the rows are pictures, and not texts."""
         return self.sources[0].pictures
 
-    def places(self, *, whole: bool = False) -> Iterator[Place]:
+    def read(self, *, whole: bool = False) -> Iterator[Row]:
         """Yield every row of every file, in order."""
-        read = ((source, row) for source in self.sources for row in source.rows(whole=whole))
-        for position, (source, row) in enumerate(read):
-            yield Place(position, source, row)
+        for source in self.sources:
+            yield from source.rows(whole=whole)
 
     def check_unchanged(self) -> None:
         """Check that no file has changed since the survey."""
@@ -109,7 +107,7 @@ def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
         identity.append({"name": source.name, "sha256": source.sha256()})
         for batch in batches(source.rows()):
             rows += len(batch)
-            _check(source, batch, stop=options.on_error == "stop")
+            _check(batch, stop=options.on_error == "stop")
             if schema:
                 schema.add(source, [row for row in batch if not row.problem])
         if source.pictures:
@@ -124,10 +122,10 @@ def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
     return Survey(sources, rows, identity, states, schema)
 
 
-def _check(source: Source, rows: Sequence[Row], *, stop: bool) -> None:
-    for row in rows if stop else ():
-        if row.problem:
-            raise bad_row(source.where(row.number), row.problem)
+def _check(rows: Sequence[Row], *, stop: bool) -> None:
+    for row in rows:
+        if stop and row.problem:
+            raise bad_row(row.where, row.problem)
 
 
 def bad_row(where: str, problem: str) -> InputFailure:

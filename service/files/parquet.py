@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import BinaryIO
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from service.files.options import LENGTHS, NO_METADATA, Array, Kind, UsageError, columns_of
 from service.files.parts import Part, with_rows
-from service.files.rows import InputFailure, Place, Row, Source, batches, text_of
+from service.files.rows import InputFailure, Row, Source, batches, text_of
 from service.inference.outputs.field import Field
 
 BATCH_ROWS = 512
@@ -42,7 +43,7 @@ class ParquetRows(Source):
                     for place in range(len(batch)):
                         number += 1
                         text, problem = self._text(texts[place])
-                        yield Row(number, text, problem, (batch, place))
+                        yield Row(self, number, text, problem, (batch, place))
         except pa.ArrowException as error:
             raise InputFailure(f"{self.name} is not a readable Parquet file: {error}") from None
 
@@ -135,12 +136,16 @@ class Schema:
         for source in sources if self.widened else ():
             for rows in batches(row for row in source.rows() if not row.problem):
                 try:
-                    self.table(source, rows)
+                    self.table(rows)
                 except _UNFIT as error:
                     raise self._unfit(source, rows, error) from None
 
-    def table(self, source: Source, rows: Sequence[Row]) -> pa.Table:
-        """Return rows as a table of these columns."""
+    def table(self, rows: Sequence[Row]) -> pa.Table:
+        """Return rows as a table of these columns, converted in runs of rows from one file."""
+        runs = itertools.groupby(rows, key=attrgetter("source"))
+        return pa.concat_tables(self._table(source, list(own)) for source, own in runs)
+
+    def _table(self, source: Source, rows: Sequence[Row]) -> pa.Table:
         if isinstance(source, ParquetRows):
             return source.table(rows)
         schema = self.columns or pa.schema([])
@@ -180,7 +185,7 @@ def write_parquet(
     kind: Kind,
     schema: Schema,
     parts: Sequence[Part],
-    places: Iterable[Place],
+    rows: Iterator[Row],
     metadata: Mapping[str, str] = NO_METADATA,
 ) -> None:
     """Write a row for each text; neighbouring parts share a row group."""
@@ -188,8 +193,8 @@ def write_parquet(
     writer: pq.ParquetWriter | None = None
     group: list[pa.Table] = []
     try:
-        for rows, arrays in with_rows(parts, places):
-            table = _with_arrays(_columns(schema, rows), fields, arrays)
+        for own, arrays in with_rows(parts, rows):
+            table = _with_arrays(schema.table(own), fields, arrays)
             if writer is None:
                 added = {field.name for field in fields}
                 kept = [name for name in table.column_names if name not in added]
@@ -209,16 +214,6 @@ def _write(writer: pq.ParquetWriter, group: list[pa.Table]) -> None:
     table = pa.concat_tables(group)
     writer.write_table(table, row_group_size=len(table))
     group.clear()
-
-
-def _columns(schema: Schema, rows: Sequence[Place]) -> pa.Table:
-    """Return a table of the input's columns, converted in runs of rows from one file."""
-    groups = itertools.groupby(rows, key=lambda place: id(place.source))
-    tables = []
-    for _, group in groups:
-        places = list(group)
-        tables.append(schema.table(places[0].source, [place.row for place in places]))
-    return pa.concat_tables(tables)
 
 
 def _with_arrays(table: pa.Table, fields: Sequence[Field], arrays: dict[str, Array]) -> pa.Table:

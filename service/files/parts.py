@@ -11,6 +11,7 @@ https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import zipfile
@@ -33,7 +34,7 @@ from service.files.options import (
     Kind,
     columns_of,
 )
-from service.files.rows import Place
+from service.files.rows import Row
 from service.inference.outputs.field import Field
 
 CU_SEQLENS = "cu_seqlens"
@@ -230,20 +231,19 @@ def write_safetensors(
         file.writelines(np.ascontiguousarray(piece).data for piece in chunks(parts, name))
 
 
-Rows = tuple[list[Place], dict[str, Array]]
+Rows = tuple[list[Row], dict[str, Array]]
 """Rows of a part that have vectors, and the part's arrays."""
 
 
-def with_rows(parts: Sequence[Part], places: Iterable[Place]) -> Iterator[Rows]:
+def with_rows(parts: Sequence[Part], rows: Iterator[Row]) -> Iterator[Rows]:
     """Yield the rows and arrays of each part."""
-    remaining = iter(places)
     for part in parts:
-        rows = [next(remaining) for _ in range(part.start, part.end)]
+        own = list(itertools.islice(rows, part.end - part.start))
         if part.specs:
             arrays = {name: part.array(name) for name in part.specs}
             arrays[ROW] = arrays[ROWS]
             kept = (arrays[ROWS] - part.start).tolist()
-            yield [rows[place] for place in kept], arrays
+            yield [own[index] for index in kept], arrays
 
 
 def of_texts(field: Field, arrays: dict[str, Array]) -> Sequence[Array]:
@@ -252,13 +252,13 @@ def of_texts(field: Field, arrays: dict[str, Array]) -> Sequence[Array]:
     return np.split(values, np.cumsum(arrays[LENGTHS])[:-1]) if field.ragged else list(values)
 
 
-def write_jsonl(file: BinaryIO, kind: Kind, parts: Sequence[Part], places: Iterable[Place]) -> None:
+def write_jsonl(file: BinaryIO, kind: Kind, parts: Sequence[Part], rows: Iterator[Row]) -> None:
     """Write a JSON object for each text, with the input's columns followed by the kind's fields."""
     fields = columns_of(kind)
-    for rows, arrays in with_rows(parts, places):
+    for own, arrays in with_rows(parts, rows):
         columns = [of_texts(field, arrays) for field in fields]
-        for place, *values in zip(rows, *columns, strict=True):
-            file.write(place.source.json(place.row))
+        for row, *values in zip(own, *columns, strict=True):
+            file.write(row.source.json(row))
             for field, value in zip(fields, values, strict=True):
                 name = orjson.dumps(field.name)
                 numbers = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -30,6 +30,7 @@ class InputFailure(ValueError):
 class Row:
     """Row of a file."""
 
+    source: Source
     number: int
     """Number of the line or record, from 1, without the header."""
     text: str | None
@@ -38,6 +39,11 @@ class Row:
     """Reason for which the row is invalid; or empty."""
     record: Any = None
     """All columns of the row, in a format of the source."""
+
+    @property
+    def where(self) -> str:
+        """Name of the row in messages."""
+        return self.source.where(self.number)
 
 
 class Source(ABC):
@@ -115,15 +121,6 @@ def batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-class Place(NamedTuple):
-    """Row and its position over all inputs."""
-
-    position: int
-    """Index of the row over all inputs, from 0."""
-    source: Source
-    row: Row
-
-
 def text_of(value: object, column: str) -> tuple[str | None, str]:
     """Return the text of a column's value and an empty error, or None and an error."""
     if isinstance(value, str):
@@ -173,7 +170,7 @@ class TextLines(Source):
         """Yield every line; `Row.record` is its text."""
         del whole
         for number, line in read_lines(self.path):
-            row = Row(number, None, TOO_LONG) if line is None else self._row(number, line)
+            row = Row(self, number, None, TOO_LONG) if line is None else self._row(number, line)
             if row:
                 yield row
 
@@ -181,8 +178,8 @@ class TextLines(Source):
         try:
             text = line.decode()
         except UnicodeDecodeError:
-            return Row(number, None, NOT_UTF8)
-        return Row(number, text, "", text)
+            return Row(self, number, None, NOT_UTF8)
+        return Row(self, number, text, "", text)
 
 
 class JsonLines(TextLines):
@@ -190,7 +187,7 @@ class JsonLines(TextLines):
 
     def _row(self, number: int, line: bytes) -> Row | None:
         line = line.strip()
-        return Row(number, *self._text(line), line) if line else None
+        return Row(self, number, *self._text(line), line) if line else None
 
     def json(self, row: Row) -> bytes:
         """Return the original line, so that numbers keep all digits."""
@@ -247,7 +244,7 @@ class CsvRecords(Source):
                 if fields or problem:
                     number += 1
                     problem = problem or self._problem(fields)
-                    yield Row(number, None if problem else fields[place], problem, fields)
+                    yield Row(self, number, None if problem else fields[place], problem, fields)
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return the fields by column name."""
@@ -317,7 +314,7 @@ class PictureFiles(Source):
         """Yield every picture; `Row.record` is its path."""
         del whole
         for number, path in enumerate(self._files, 1):
-            yield Row(number, str(path), "", str(path))
+            yield Row(self, number, str(path), "", str(path))
 
     def given(self, row: Row) -> str:
         """Return the path of the row's picture."""

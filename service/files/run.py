@@ -45,7 +45,7 @@ from service.files.parts import (
     write_part,
     write_safetensors,
 )
-from service.files.rows import InputFailure, PictureFiles, Place
+from service.files.rows import InputFailure, PictureFiles, Row
 from service.files.work import WorkFolder
 from service.settings import Settings
 from service.system.distribution import require
@@ -58,26 +58,26 @@ ROW_CHARACTERS = 16
 
 
 def windows(
-    places: Iterable[Place], characters: int, done: Mapping[int, int]
-) -> Iterator[list[Place]]:
-    """Yield the windows that are not done, whose starts and ends `done` has.
+    rows: Iterable[Row], characters: int, done: Mapping[int, int]
+) -> Iterator[tuple[int, list[Row]]]:
+    """Yield the start and rows of windows that are not done; `done` has starts and ends.
 
     They are consecutive rows of all inputs, by the rows alone: a resumed run has the same windows.
     A row of more than `characters` is a window of its own.
     """
-    window, size, resume = list[Place](), 0, 0
-    for place in places:
-        own = ROW_CHARACTERS + len(place.row.text or "")
+    window, size, start, resume = list[Row](), 0, 0, 0
+    for position, row in enumerate(rows):
+        own = ROW_CHARACTERS + len(row.text or "")
         if window and size + own > characters:
-            yield window
+            yield start, window
             window, size = [], 0
         if not window:
-            resume = done.get(place.position, resume)
-        if place.position >= resume:
-            window.append(place)
+            start, resume = position, done.get(position, resume)
+        if position >= resume:
+            window.append(row)
             size += own
     if window:
-        yield window
+        yield start, window
 
 
 LINE_SECONDS = 10.0
@@ -213,10 +213,10 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
         for part in parts:
             if part.skips:
                 _report(options, part.skipped(), progress.say)
-        started: deque[tuple[list[Place], Pending]] = deque()
-        for window in windows(surveyed.places(), encoder.window_characters, done):
-            texts = [p.source.given(p.row) for p in window if p.row.text is not None]
-            started.append((window, encoder.begin(texts)))
+        started: deque[tuple[int, list[Row], Pending]] = deque()
+        for start, window in windows(surveyed.read(), encoder.window_characters, done):
+            texts = [row.source.given(row) for row in window if row.text is not None]
+            started.append((start, window, encoder.begin(texts)))
             if len(started) > AHEAD:
                 _finish(options, *started.popleft(), work, progress)
         while started:
@@ -227,7 +227,8 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
 
 def _finish(
     options: FileOptions,
-    window: list[Place],
+    start: int,
+    window: list[Row],
     batches: Pending,
     work: WorkFolder,
     progress: Progress,
@@ -240,20 +241,17 @@ def _finish(
         progress.advance(len(computed))
     skipped, rows, arrays = list[Skipped](), list[int](), list[TextArrays]()
     texts = itertools.count()
-    for place in window:
-        invalid = place.row.text is None
-        outcome = Refused(place.row.problem) if invalid else outcomes[next(texts)]
+    for position, row in enumerate(window, start):
+        outcome = Refused(row.problem) if row.text is None else outcomes[next(texts)]
         if isinstance(outcome, Refused):
-            where = place.source.where(place.row.number)
-            skipped.append(Skipped(where, outcome.problem))
+            skipped.append(Skipped(row.where, outcome.problem))
         else:
-            rows.append(place.position)
+            rows.append(position)
             arrays.append(outcome)
     _report(options, skipped, progress.say)
     progress.advance(len(window) - len(outcomes))
     content = joined(options.encoding.kind, rows, arrays) if arrays else {}
-    start, end = window[0].position, window[-1].position + 1
-    write_part(work.folder, start, end, content, skipped)
+    write_part(work.folder, start, start + len(window), content, skipped)
 
 
 def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
@@ -287,12 +285,12 @@ def _write_output(
             case ".safetensors":
                 write_safetensors(file, parts, metadata)
             case ".jsonl":
-                write_jsonl(file, kind, parts, surveyed.places(whole=True))
+                write_jsonl(file, kind, parts, surveyed.read(whole=True))
             case _:
                 from service.files.parquet import Schema, write_parquet
 
-                schema, places = surveyed.schema or Schema(), surveyed.places(whole=True)
-                write_parquet(file, kind, schema, parts, places, metadata)
+                schema, rows = surveyed.schema or Schema(), surveyed.read(whole=True)
+                write_parquet(file, kind, schema, parts, rows, metadata)
     if kind == "importance":
         say(importance_table(parts))
     surveyed.check_unchanged()

@@ -26,7 +26,7 @@ from model.artifact.manifest import Artifact
 from service.engines.contract import Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
-from service.files.inputs import Place, find_sources, survey
+from service.files.inputs import find_sources, survey
 from service.files.options import Encoding, FileOptions, UsageError
 from service.files.rows import InputFailure, Row, TextLines, read_picture
 from service.files.run import ROW_CHARACTERS, run, windows
@@ -79,10 +79,7 @@ def test_a_survey(tmp_path: Path) -> None:
     found = survey(chosen, find_sources(chosen, tmp_path))
     content = hashlib.sha256(source.read_bytes()).hexdigest()
     assert (found.rows, found.identity) == (2, [{"name": str(source), "sha256": content}])
-    assert [(place.position, place.row.text) for place in found.places()] == [
-        (0, "one"),
-        (1, "two"),
-    ]
+    assert [row.text for row in found.read()] == ["one", "two"]
     found.check_unchanged()
     os.utime(source, (0, 0))
     with pytest.raises(InputFailure, match=r"a\.txt was changed while it was read"):
@@ -312,13 +309,13 @@ SOURCE = TextLines(Path("a"), "a", "text", frozenset())
 
 @given(st.lists(st.integers(0, 300), max_size=60), st.randoms(use_true_random=False))
 def test_what_is_left_of_all_windows(lengths: list[int], chance: object) -> None:
-    places = [Place(i, SOURCE, Row(i + 1, "x" * n)) for i, n in enumerate(lengths)]
-    whole = list(windows(places, 400, {}))
-    assert [place for window in whole for place in window] == places
-    for window in whole:
-        size = sum(ROW_CHARACTERS + len(place.row.text or "") for place in window)
+    rows = [Row(SOURCE, i + 1, "x" * n) for i, n in enumerate(lengths)]
+    whole = list(windows(rows, 400, {}))
+    assert [row for _, window in whole for row in window] == rows
+    for start, window in whole:
+        assert window == rows[start : start + len(window)]
+        size = sum(ROW_CHARACTERS + len(row.text or "") for row in window)
         assert size <= 400 or len(window) == 1
     done = [window for window in whole if chance.random() < 0.5]  # type: ignore[attr-defined]
-    ends = {window[0].position: window[-1].position + 1 for window in done}
-    left = list(windows(places, 400, ends))
+    left = list(windows(rows, 400, {start: start + len(window) for start, window in done}))
     assert left == [window for window in whole if window not in done]

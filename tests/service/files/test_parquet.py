@@ -118,25 +118,25 @@ def test_what_json_has(encode: Encode, tmp_path: Path) -> None:
     assert found["list"] == values["list"][0]
 
 
-def json_rows(*records: dict[str, Any]) -> list[Row]:
+def json_rows(source: JsonLines, *records: dict[str, Any]) -> list[Row]:
     lines = [json.dumps(record).encode() for record in records]
-    return [Row(number, "", "", line) for number, line in enumerate(lines, 1)]
+    return [Row(source, number, "", "", line) for number, line in enumerate(lines, 1)]
 
 
 def test_columns_are_of_all_rows(tmp_path: Path) -> None:
     """Integers become floats and missing values null, as pyarrow unifies schemas."""
     lines, schema = JsonLines(tmp_path, "a.jsonl", "text", NONE), Schema()
-    first, second = json_rows({"n": 1, "a": None}), json_rows({"n": 1.5, "b": ["x"]})
+    first, second = ([row] for row in json_rows(lines, {"n": 1, "a": None}, {"n": 1.5, "b": ["x"]}))
     schema.add(lines, first)
     schema.add(lines, second)
     kinds = {"n": pa.float64(), "a": pa.null(), "b": pa.list_(pa.string())}
     assert schema.columns == pa.schema(kinds)
-    assert schema.table(lines, first + second).to_pylist() == [
+    assert schema.table(first + second).to_pylist() == [
         {"n": 1.0, "a": None, "b": None},
         {"n": 1.5, "a": None, "b": ["x"]},
     ]
     with pytest.raises(InputFailure, match=r"a\.jsonl, lines 1 to 1: .* write \.jsonl"):
-        schema.add(lines, json_rows({"n": "one"}))
+        schema.add(lines, json_rows(lines, {"n": "one"}))
 
 
 def test_files_have_the_same_columns(tmp_path: Path) -> None:
