@@ -155,18 +155,16 @@ class Exchange(Generic[Service, Model]):
         await self._send(message)
 
     async def reply(
-        self,
-        status: int,
-        headers: Headers,
-        timings: Timings | None = None,
-        body: Part | None = None,
+        self, status: int, headers: Headers, body: Part | None = None, length: int | None = None
     ) -> None:
         """Send a whole reply, in one write if the server can; or a head whose body `send` sends.
 
         `headers` are of this reply alone, and the length of a whole one may be missing. A reply
-        with computation has headers of its `timings`, too.
+        with `timings` has headers of them, too.
         """
-        head = self._head(status, headers, timings, None if body is None else len(body))
+        if body is not None:
+            length = len(body)
+        head = self._head(status, headers, length)
         self.status, self.replied = status, time.monotonic()
         if body is not None:
             self.complete, self.sent_bytes = True, len(body)
@@ -177,9 +175,7 @@ class Exchange(Generic[Service, Model]):
         if body is not None:
             await self._send({"type": "http.response.body", "body": body})
 
-    def _head(
-        self, status: int, headers: Headers, timings: Timings | None, length: int | None
-    ) -> bytes:
+    def _head(self, status: int, headers: Headers, length: int | None) -> bytes:
         """Return the lines of all headers; `ValueError` if a line end would begin another one."""
         lines, count = b"", 0
         for header in headers:
@@ -188,7 +184,7 @@ class Exchange(Generic[Service, Model]):
                 count += 1
         if not lines.count(b"\r") == lines.count(b"\n") == count:
             raise ValueError("a header has a line end")
-        if timings:  # named as text-embeddings-inference does, in ms
+        if timings := self.timings:  # named as text-embeddings-inference does, in ms
             lines += b"x-tokenization-time: %d\r\nx-queue-time: %d\r\nx-inference-time: %d\r\n" % (
                 round(1000 * timings.tokenization_seconds),
                 round(1000 * timings.queue_seconds),

@@ -212,7 +212,7 @@ class ExchangeMiddleware:
             failure = ServiceError("something went wrong inside the service")
             sent = reply or self.error_reply(exchange, failure)
             assert sent is not None  # noqa: S101 - every `ServiceError` has a reply
-            await exchange.reply(sent.status_code, sent.raw_headers, body=bytes(sent.body))
+            await exchange.reply(sent.status_code, sent.raw_headers, bytes(sent.body))
         self.service.metrics.http.ended(exchange)
         return reply is not None
 

@@ -372,15 +372,12 @@ class PartsResponse(Response):
         # without `Response.__init__`, which takes as long as the rest of a small reply's writing
         self.status_code, self.background, self.media_type = 200, None, media_type
         self.raw_headers = [(b"content-type", media_type.encode())]
-        if length is not None:
-            self.raw_headers.append((b"content-length", b"%d" % length))
-        self._parts, self._timings, self._rest = body, timings, rest
+        self._parts, self._timings, self._rest, self._length = body, timings, rest, length
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Write the body, then send the head, the body, and the rest as it is computed."""
         exchange: ApiExchange = scope["exchange"]
-        timings, rest, turns = self._timings, self._rest, exchange.service.turns
-        exchange.timings = timings if rest is None else replace(timings)
+        rest, length, turns = self._rest, self._length, exchange.service.turns
         written: list[Part] = []
         try:
             for part in self._parts:
@@ -388,12 +385,13 @@ class PartsResponse(Response):
                     written.append(part)
                 else:
                     written += [piece async for piece in turns.written(part)]
+            exchange.timings = self._timings if rest is None else replace(self._timings)
             if rest is None and len(written) == 1 and len(written[0]) <= SEND_BYTES:
-                await exchange.reply(200, self.raw_headers, timings, written[0])
+                await exchange.reply(200, self.raw_headers, written[0])
                 return
             if rest is None:
-                self.headers["content-length"] = str(sum(map(len, written)))
-            await exchange.reply(200, self.raw_headers, timings)
+                length = sum(map(len, written))
+            await exchange.reply(200, self.raw_headers, length=length)
             for part in written:
                 await _send(exchange.send, part)
             if rest is not None:

@@ -339,5 +339,5 @@ async def test_no_header_begins_another(value: bytes) -> None:
     found = exchange()  # which fails if anything is sent
     for body in (b"{}", None):
         with pytest.raises(ValueError, match="line end"):
-            await found.reply(200, [(b"a", value)], body=body)
+            await found.reply(200, [(b"a", value)], body)
     assert found.status == 0
