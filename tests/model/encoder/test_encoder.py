@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,15 @@ from model.attention.self_attention import attention_rule
 from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
-from model.encoder.encoder import Encoder, EncoderOutput
+from model.encoder.encoder import Encoder
 from model.encoder.layers import Layer
 from model.families.registry import parse_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.attention.test_self_attention import config_of
+from tests.model.families.parity import Texts, compare
 
-Texts = list[tuple[Tensor, Tensor]]
-"""Token ids and segments of each text."""
 HIDDEN = {"atol": 1e-5, "rtol": 1e-5}
-ATTENTION = {"atol": 3e-6, "rtol": 0.0}
 
 
 def reference_of(folder: Path) -> BertModel:
@@ -48,74 +45,14 @@ def packed(texts: Texts) -> PackedBatch:
     return PackedBatch.of(pack(texts))
 
 
-def padded(texts: Texts) -> dict[str, Tensor]:
-    """Return the inputs of transformers."""
-    lengths = torch.tensor([len(ids) for ids, _ in texts])
-    shape = (len(texts), int(lengths.max()))
-    batch = {
-        name: torch.zeros(shape, dtype=torch.int64) for name in ("input_ids", "token_type_ids")
-    }
-    for row, text in enumerate(texts):
-        for tensor, values in zip(batch.values(), text, strict=True):
-            tensor[row, : len(values)] = values
-    return batch | {"attention_mask": (torch.arange(shape[1]) < lengths[:, None]).long()}
-
-
-def assert_text_by_text(ours: EncoderOutput, theirs: Any, texts: Texts) -> None:
-    """Compare every hidden state and attention map of every text's tokens; ours are packed."""
-    assert len(ours.hidden_states) == len(theirs.hidden_states)
-    assert len(ours.attentions) == len(theirs.attentions)
-    end = 0
-    for text, (ids, _) in enumerate(texts):
-        n = len(ids)
-        start, end = end, end + n
-        for found, expected in zip(ours.hidden_states, theirs.hidden_states, strict=True):
-            torch.testing.assert_close(found[start:end], expected[text, :n], **HIDDEN)
-        for found, expected in zip(ours.attentions, theirs.attentions, strict=True):
-            torch.testing.assert_close(found[text, :, :n], expected[text, :, :n], **ATTENTION)
-    assert {state.shape[:-1] for state in ours.hidden_states} == {(end,)}
-
-
-def assert_equals_transformers(folder: Path, lengths: list[int]) -> None:
-    encoder = load_checkpoint(folder)
-    texts = random_texts(encoder.config, lengths)
-    with torch.inference_mode():
-        ours = encoder(packed(texts), output_attentions=True)
-        theirs = reference_of(folder)(
-            **padded(texts), output_hidden_states=True, output_attentions=True
-        )
-    layers = encoder.config.num_hidden_layers
-    assert (len(ours.hidden_states), len(ours.attentions)) == (layers + 1, layers)
-    assert_text_by_text(ours, theirs, texts)
-
-
 @pytest.mark.parametrize("checkpoint", ["minilm_checkpoint", "small_checkpoint"])
 @pytest.mark.parametrize("lengths", [[1], [33, 1, 12, 64], [512]], ids=str)
 def test_a_real_checkpoint_equals_transformers(
     checkpoint: str, lengths: list[int], request: pytest.FixtureRequest
 ) -> None:
-    assert_equals_transformers(request.getfixturevalue(checkpoint), lengths)
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"hidden_size": 7, "num_attention_heads": 1, "intermediate_size": 3},
-        {"hidden_size": 15, "num_attention_heads": 5, "num_hidden_layers": 1},
-        {"hidden_size": 6, "num_attention_heads": 6, "num_hidden_layers": 4},
-        {"hidden_size": 1, "num_attention_heads": 1, "intermediate_size": 1},
-        {"type_vocab_size": 1},
-        {"type_vocab_size": 3},
-        {"layer_norm_eps": 0.3},
-        {"max_position_embeddings": 9},
-        {"vocab_size": 3, "pad_token_id": 2},
-    ],
-    ids=str,
-)
-def test_odd_sizes_equal_transformers(
-    make_checkpoint: Callable[..., Path], sizes: dict[str, Any]
-) -> None:
-    assert_equals_transformers(make_checkpoint(**sizes), [9, 4, 1])
+    folder = request.getfixturevalue(checkpoint)
+    encoder = load_checkpoint(folder)
+    compare(reference_of(folder), encoder, random_texts(encoder.config, lengths))
 
 
 @settings(max_examples=30, deadline=None)
@@ -125,7 +62,8 @@ def test_odd_sizes_equal_transformers(
 @example(lengths=[40])
 @example(lengths=[1, 40, 1, 39, 2])
 def test_any_lengths_equal_transformers(tiny_checkpoint: Path, lengths: list[int]) -> None:
-    assert_equals_transformers(tiny_checkpoint, lengths)
+    encoder = load_checkpoint(tiny_checkpoint)
+    compare(reference_of(tiny_checkpoint), encoder, random_texts(encoder.config, lengths))
 
 
 def test_attentions_come_only_when_asked_for(tiny_checkpoint: Path) -> None:
@@ -160,10 +98,10 @@ def test_head_masks_of_texts_equal_hooks_before_the_output_projection(
     with torch.inference_mode():
         states = encoder(packed(texts), head_mask=head_mask).hidden_states
         found = zip(*(state.split([len(ids) for ids, _ in texts]) for state in states), strict=True)
-        for own, text, factors in zip(found, texts, head_mask, strict=True):
+        for own, (ids, segments), factors in zip(found, texts, head_mask, strict=True):
             reference = reference_of(tiny_checkpoint)
             scale_heads(reference, factors)
-            theirs = reference(**padded([text]), output_hidden_states=True)
+            theirs = reference(ids[None], None, segments[None], output_hidden_states=True)
             for ours, expected in zip(own, theirs.hidden_states, strict=True):
                 torch.testing.assert_close(ours, expected[0], **HIDDEN)
 

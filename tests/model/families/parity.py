@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
+from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from model.attention.weights import Heads, attention_weights, some_heads
@@ -19,6 +22,8 @@ from tests.model.packed_vectors import assert_packed_vectors_equal
 
 VOCABULARY = 97
 LENGTHS = (1, 5, 17, 33)
+Texts = list[tuple[torch.Tensor, torch.Tensor]]
+"""Token ids and segments of each text."""
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 24,
@@ -63,33 +68,53 @@ def texts_of(encoder: Encoder, lengths: Sequence[int]) -> list[torch.Tensor]:
     return texts
 
 
+def with_segments(
+    reference: PreTrainedModel, encoder: Encoder, texts: Sequence[torch.Tensor]
+) -> Texts:
+    """Return texts with a random segment of each token, if both models read segments."""
+    reads = "token_type_ids" in inspect.signature(reference.forward).parameters
+    count = max(1, encoder.config.type_vocab_size) if reads else 1
+    generator = torch.Generator().manual_seed(2)
+    return [(ids, torch.randint(count, ids.shape, generator=generator)) for ids in texts]
+
+
+def compare(
+    reference: PreTrainedModel, encoder: Encoder, texts: Texts
+) -> tuple[float, list[NDArray[np.float32]]]:
+    """Compare states within 1e-5 of the largest value, maps within 5e-6; one head like all.
+
+    Texts are packed for our model, and single for transformers', in float32 and eager. The result
+    is the largest weight of long texts, and transformers' last states of each text.
+    """
+    start, sharpest, last_states = 0, 0.0, []
+    with torch.no_grad():
+        ours = encoder(PackedBatch.of(pack(texts)), output_attentions=True)
+        for row, (ids, segments) in enumerate(texts):
+            given = {"token_type_ids": segments[None]} if segments.any() else {}
+            theirs = reference(
+                input_ids=ids[None],
+                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                output_hidden_states=True,
+                output_attentions=True,
+                **given,
+            )
+            rows = slice(start, start := start + len(ids))
+            last_states.append(theirs[0][0].numpy())
+            sharp = assert_row_equal(encoder, ours, theirs, row, rows)
+            sharpest = max(sharpest, sharp if len(ids) > 16 else 0.0)
+    return sharpest, last_states
+
+
 def assert_equal_to(
     reference: PreTrainedModel, folder: Path, lengths: Sequence[int] = LENGTHS
 ) -> Encoder:
-    """Compare states within 1e-5 of the largest value, maps within 5e-6; one head like all.
-
-    Texts are packed for our model, and single for transformers', in float32 and eager.
-    """
+    """Compare a random checkpoint with its reference, also with masked tokens and as a graph."""
     encoder = load_checkpoint(saved(reference, folder))
-    texts = texts_of(encoder, lengths)
-    with torch.no_grad():
-        batch = pack([(text, [0] * len(text)) for text in texts])
-        ours = encoder(PackedBatch.of(batch), output_attentions=True)
-        start, sharpest, last_states = 0, 0.0, []
-        for row, text in enumerate(texts):
-            theirs = reference(
-                input_ids=text[None],
-                attention_mask=torch.ones(1, len(text), dtype=torch.long),
-                output_hidden_states=True,
-                output_attentions=True,
-            )
-            rows = slice(start, start := start + len(text))
-            last_states.append(theirs[0][0].numpy())
-            sharp = assert_row_equal(encoder, ours, theirs, row, rows)
-            sharpest = max(sharpest, sharp if len(text) > 16 else 0.0)
+    texts = with_segments(reference, encoder, texts_of(encoder, lengths))
+    sharpest, last_states = compare(reference, encoder, texts)
     assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
-    assert_masked_tokens_equal(reference, encoder, texts[2])
-    assert_packed_vectors_equal(encoder, batch, last_states)
+    assert_masked_tokens_equal(reference, encoder, texts[2][0])
+    assert_packed_vectors_equal(encoder, pack(texts), last_states)
     return encoder
 
 

@@ -192,6 +192,15 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             | {"is_causal": False, "pad_token_id": None},
         ],
     ),
+    "Bert": (
+        SIZES,
+        [
+            {},
+            {"hidden_size": 15, "num_attention_heads": 5, "num_hidden_layers": 1},
+            {"hidden_size": 6, "num_attention_heads": 6, "type_vocab_size": 3},
+            {"layer_norm_eps": 0.3, "type_vocab_size": 1, "intermediate_size": 1},
+        ],
+    ),
     "Albert": (
         SIZES,
         [
