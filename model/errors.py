@@ -28,6 +28,10 @@ class SourceError(ModelError):
     """Model name that cannot be resolved to a local checkpoint."""
 
 
+class UnreachableError(SourceError):
+    """Hub that does not answer, or that cannot serve now."""
+
+
 class ArtifactError(ModelError):
     """Artifact folder that is incomplete, damaged or unusable."""
 

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from model.artifact.integrity import sha256_once
-from model.errors import SourceError
+from model.errors import SourceError, UnreachableError
 from model.sources.home import HUB, check_home, expanded, make_cache
-from model.sources.hub.download import UnreachableError, download
 from model.sources.hub.repository import Hub, Repository, cached_name, find_cached, is_name
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -99,6 +98,8 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
         )
     if not complete:
         make_cache(hub.cache, HUB)
+    from model.sources.hub.download import download  # noqa: PLC0415 - it loads huggingface_hub
+
     progress(f"fetching {repository} from {hub.endpoint}")
     try:
         return download(hub, repository, progress)

@@ -18,12 +18,11 @@ from model.artifact.manifest import (
     share_files,
 )
 from model.config.precision import Precision
-from model.errors import ArtifactError, CheckpointError, VerificationError
+from model.errors import ArtifactError, CheckpointError, UnreachableError, VerificationError
 from model.runtimes.registry import RUNTIMES, check_device, has_products, runtime_of, weight_bits
 from model.sources.files import HYBRID_HEADS, Progress, cache_key, is_static, may_be_hybrid
 from model.sources.headers import weight_count
 from model.sources.home import EXPORTS, expanded, make_cache
-from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, locate
 from model.sources.overlay import (
     PoolingSetting,

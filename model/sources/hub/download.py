@@ -15,7 +15,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from model.errors import ModelError, SourceError
+from huggingface_hub import HfApi, errors, get_token, hf_hub_download, snapshot_download
+from huggingface_hub.utils.logging import get_logger
+from huggingface_hub.utils.tqdm import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
+
+from model.errors import ModelError, SourceError, UnreachableError
 from model.families.jina_v3 import PEFT_CONFIG
 from model.sources.files import (
     deciding,
@@ -54,8 +62,6 @@ class _Attempts(logging.Handler):
 @contextlib.contextmanager
 def report_retries(progress: Callable[[str], None]) -> Iterator[None]:
     """Report retries, and suppress all other messages of `huggingface_hub`."""
-    from huggingface_hub.utils.logging import get_logger  # noqa: PLC0415 - only a download needs it
-
     logger = get_logger("huggingface_hub")  # the logger holds the handler of the library
     handlers, propagate = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [_Attempts(progress)], False
@@ -109,10 +115,6 @@ _SECONDS = 10.0
 """Timeout of the hub's answer about a repository."""
 
 
-class UnreachableError(SourceError):
-    """Hub that does not answer, or that cannot serve now."""
-
-
 def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
     """Download the missing files of a repository's checkpoint; return its folder in the cache.
 
@@ -133,8 +135,6 @@ def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) 
 
 
 def _download(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
-    from huggingface_hub import HfApi  # noqa: PLC0415 - only a download needs it
-
     info = HfApi(endpoint=hub.endpoint).model_info(
         repository.name, revision=repository.revision, timeout=_SECONDS, files_metadata=True
     )
@@ -161,8 +161,6 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
 
 def _fetch_small(hub: Hub, repository: Repository, names: Iterable[str]) -> Path:
     """Download files in parallel without progress bars; return the snapshot's folder."""
-    from huggingface_hub import snapshot_download  # noqa: PLC0415
-
     with _no_bars():
         folder = snapshot_download(
             repository.name,
@@ -176,12 +174,6 @@ def _fetch_small(hub: Hub, repository: Repository, names: Iterable[str]) -> Path
 
 @contextlib.contextmanager
 def _no_bars() -> Iterator[None]:
-    from huggingface_hub.utils.tqdm import (  # noqa: PLC0415
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
     shown = not are_progress_bars_disabled()
     if shown:
         disable_progress_bars()
@@ -193,8 +185,6 @@ def _no_bars() -> Iterator[None]:
 
 
 def _fetch_large(hub: Hub, commit: Repository, name: str) -> None:
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415
-
     hf_hub_download(
         commit.name, name, revision=commit.revision, cache_dir=hub.cache, endpoint=hub.endpoint
     )
@@ -202,16 +192,12 @@ def _fetch_large(hub: Hub, commit: Repository, name: str) -> None:
 
 def _note_absent(hub: Hub, commit: Repository, name: str) -> None:
     """Record in the cache that a commit lacks a file, so that the next start needs no hub."""
-    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
-
-    with contextlib.suppress(EntryNotFoundError):
+    with contextlib.suppress(errors.EntryNotFoundError):
         _fetch_large(hub, commit, name)
 
 
 def _refusal(error: Exception, hub: Hub, repository: Repository) -> SourceError:
     """Return the error for a failure of `huggingface_hub`, without the token or a password."""
-    from huggingface_hub import errors, get_token  # noqa: PLC0415
-
     causes = list(_causes(error))
     responses = (getattr(cause, "response", None) for cause in causes)
     statuses = (getattr(response, "status_code", None) for response in responses)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import snapshot_download
 
-from model.errors import CheckpointError, ConfigError, ModelError, SourceError
+from model.errors import CheckpointError, ConfigError, ModelError, SourceError, UnreachableError
 from model.sources.files import HYBRID_HEADS
-from model.sources.hub.download import UnreachableError, download
+from model.sources.hub.download import download
 from model.sources.hub.repository import Hub, Repository, Snapshot, find_cached
 from tests.hub import COMMIT, NAME, STATUSES, StandIn, running
 from tests.model.checkpoints import edit_json
