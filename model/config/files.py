@@ -31,10 +31,12 @@ def read_object(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def naming(source: object) -> Iterator[None]:
-    """Turn a validation error into a `ConfigError` that names the source and the first field."""
+    """Turn a validation error into a `ConfigError` that names the source and all fields."""
     try:
         yield
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{source}: {where and f'{where}: '}{first['msg']}") from None
+        problems = error.errors(include_url=False, include_input=False)
+        lines = (
+            ": ".join(filter(None, (".".join(map(str, p["loc"])), p["msg"]))) for p in problems
+        )
+        raise ConfigError(f"{source}: {'; '.join(lines)}") from None

@@ -19,14 +19,9 @@ from model.config.encoder import (
 from model.families.family import Family
 from model.families.keys import Count, SharedKeys
 from model.families.rotary import LONGEST
-from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing
+from model.images.processing import PREPROCESSOR, PROCESSOR, PROCESSOR_OF, read_processing
 
-PICTURE_TYPES = frozenset(
-    {
-        *("vit", "deit", "dinov2", "dinov2_with_registers"),
-        *("clip_vision_model", "siglip_vision_model"),
-    }
-)
+PICTURE_TYPES = frozenset(PROCESSOR_OF) - {"clip", "siglip"}
 """`model_type`s of encoders that read pictures alone, and have no tokenizer."""
 PROCESSED_SIZE = "processed_size"
 """Key of the height and width of pictures in pixels, in place of `image_size`; the registry adds it

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
-from model.config.files import read_object
+from model.config.files import naming, read_object
 from model.errors import ConfigError
 from model.families import bart, bert, jina_v3, llama, pictures, rotary_berts, t5, towers
 from model.families.family import Family
@@ -76,14 +74,8 @@ def _family(fields: Mapping[str, Any]) -> Family:
 def _parsed(
     read: Callable[[Mapping[str, Any]], Config], fields: Mapping[str, Any], part: str
 ) -> Config:
-    try:
+    with naming(f"config.json is not a supported {part}"):
         return read({k: v for k, v in fields.items() if k not in _LAYOUTS})
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'config'}: {item['msg']}"
-            for item in error.errors(include_url=False, include_input=False)
-        )
-        raise ConfigError(f"config.json is not a supported {part}: {problems}") from None
 
 
 def unsupported(fields: Mapping[str, Any]) -> str:

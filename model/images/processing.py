@@ -109,7 +109,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "Siglip": _HALF | {"size": _SQUARE, "resample": 3, "default_to_square": False},
 }
 """Fields of each image processor when its file does not have them (transformers 5.23)."""
-_BY_MODEL_TYPE = {
+PROCESSOR_OF = {
     "vit": "ViT",
     "deit": "DeiT",
     "dinov2": "Bit",
@@ -119,6 +119,7 @@ _BY_MODEL_TYPE = {
     "siglip": "Siglip",
     "siglip_vision_model": "Siglip",
 }
+"""`model_type` → name of its image processor, as in `_DEFAULTS`."""
 
 
 def written_fields(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -136,7 +137,7 @@ def _kind(folder: Path, path: Path, written: dict[str, Any]) -> str:
     """Return the name of an image processor without its ending, as in `_DEFAULTS`."""
     name = written.get("image_processor_type") or written.get("feature_extractor_type")
     if name is None:
-        kind = _BY_MODEL_TYPE.get(str(read_object(folder / "config.json").get("model_type")))
+        kind = PROCESSOR_OF.get(str(read_object(folder / "config.json").get("model_type")))
     else:
         kind = str(name).removesuffix("Fast").removesuffix("Pil")
         kind = kind.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")

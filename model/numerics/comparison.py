@@ -126,15 +126,6 @@ def tolerances_of(
     return tolerances
 
 
-_OF_VECTORS: tuple[Kind, ...] = ("pooled", "task", "token_vectors", "logprobs")
-"""Kinds that are compared for the use `vectors`; all others are compared for `heads`."""
-_OF_LAYERS: tuple[Kind, ...] = (
-    *("hidden", "values", "decoder_hidden", "decoder_values"),
-    *("cross_queries", "cross_values"),
-)
-"""Kinds with one tensor per layer."""
-
-
 @dataclass(frozen=True)
 class Key:
     """Name of a tensor: its kind, and the layer and head it belongs to."""
@@ -147,8 +138,8 @@ class Key:
 
     @property
     def use(self) -> Use:
-        """Use of an artifact that depends on the tensor."""
-        return "vectors" if self.kind in _OF_VECTORS else "heads"
+        """Use of an artifact that depends on the tensor: `heads` for all tensors of layers."""
+        return "heads" if self.of_layer else "vectors"
 
     @property
     def of_head(self) -> bool:
@@ -158,7 +149,7 @@ class Key:
     @property
     def of_layer(self) -> bool:
         """Whether the tensor belongs to one layer or to one of its heads."""
-        return self.of_head or self.kind in _OF_LAYERS
+        return self.of_head or self.kind.endswith(("hidden", "queries", "values"))
 
     def tolerance(self, tolerances: Mapping[Kind, Tolerance]) -> Tolerance:
         """Return the bounds of the tensor: its kind's tolerance, its check's minimum cosine."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -166,13 +165,12 @@ def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Pat
     if folder.exists():
         return folder
     make_cache(folders, EXPORTS)
-    scratch = Path(tempfile.mkdtemp(dir=folders))
-    try:
-        _fill(scratch, checkpoint, written)
+    with tempfile.TemporaryDirectory(dir=folders) as scratch:
+        made = Path(scratch) / folder.name
+        made.mkdir()
+        _fill(made, checkpoint, written)
         with contextlib.suppress(OSError):  # another process created the same folder first
-            scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+            made.rename(folder)
     return folder
 
 

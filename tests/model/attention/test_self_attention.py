@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import Qwen3Config
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
@@ -113,32 +113,6 @@ def test_packed_attention_equals_each_text_alone(
     module = self_attention(6, 3, **chosen).double()
     for lengths in (LENGTHS, [1], [6], [1, 1, 1], [4, 4], [1, 17, 2]):
         assert_packed_equals_alone(module, lengths, three_axes=three_axes)
-
-
-@pytest.mark.parametrize("three_axes", [False, True], ids=["[T, d]", "[1, T, d]"])
-def test_packed_attention_equals_torchs_own_padded(three_axes: bool) -> None:
-    torch.manual_seed(0)
-    reference = nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64).eval()
-    nn.init.normal_(reference.in_proj_bias)
-    nn.init.normal_(reference.out_proj.bias)
-    module = self_attention(12, 3).double()
-    names = ("query", "key", "value")
-    parameters = (reference.in_proj_weight.chunk(3), reference.in_proj_bias.chunk(3))
-    for name, weight, bias in zip(names, *parameters, strict=True):
-        getattr(module, name).load_state_dict({"weight": weight, "bias": bias})
-    module.output.load_state_dict(reference.out_proj.state_dict())
-
-    batch, hidden = batch_of(LENGTHS), randn(sum(LENGTHS), 12)
-    padded = nn.utils.rnn.pad_sequence(list(hidden.split(LENGTHS)), batch_first=True)
-    padding = torch.arange(max(LENGTHS)) >= torch.tensor(LENGTHS)[:, None]
-    with torch.no_grad():
-        expected, maps = reference(
-            padded, padded, padded, key_padding_mask=padding, average_attn_weights=False
-        )
-        output, weights = attended(module, hidden[None] if three_axes else hidden, batch)
-    torch.testing.assert_close(output.reshape(-1, 12), expected[~padding], **EXACT)
-    for row, n in enumerate(LENGTHS):
-        torch.testing.assert_close(weights[row, :, :n], maps[row, :, :n], **EXACT)
 
 
 def test_one_head_mask_may_serve_all_texts() -> None:

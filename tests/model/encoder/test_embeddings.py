@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
@@ -16,8 +15,8 @@ from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from model.checkpoint import load_checkpoint, sinusoid_table
 from model.config.encoder import ActivationName, AdapterLayout
 from model.encoder.adapter_tensors import Matrices, low_rank_matrices, stacked
-from model.encoder.embeddings import Embeddings, RelativePositions
-from model.encoder.layers import ACTIVATIONS, FeedForward
+from model.encoder.embeddings import Embeddings
+from model.encoder.layers import ACTIVATIONS
 from model.errors import CheckpointError
 from model.families.registry import parse_config, read_fields
 from model.numerics.batch import pack, widen
@@ -49,12 +48,6 @@ def test_positions_after_padding_equal_transformers(wider: int) -> None:
     assert found == [float(row) for text in expected for row in text]
 
 
-def test_what_a_layout_has_not_takes_no_parameters() -> None:
-    layout = {"positions": "none", "norm": False}
-    embeddings = Embeddings(config_of(6, 3, type_vocab_size=0, embeddings=layout))
-    assert [name for name, _ in embeddings.named_parameters()] == ["word.weight"]
-
-
 @pytest.mark.parametrize("size", [64, 66])
 def test_tables_equal_transformers(size: int) -> None:
     fields = {"d_model": size, "encoder_attention_heads": 1, "pad_token_id": 3}
@@ -74,27 +67,10 @@ def test_tables_are_real_whatever_the_default_device_is() -> None:
             assert sinusoid_table(kind, config).device.type == "cpu"
 
 
-def test_most_encoders_share_nothing() -> None:
-    module = RelativePositions(config_of(6, 3))
-    assert not any(module())
-    assert list(module.parameters()) == []
-
-
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_equal_transformers(name: ActivationName) -> None:
     x = torch.linspace(-8, 8, 200)
     torch.testing.assert_close(ACTIVATIONS[name](x), ACT2FN[name](x), atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_gate_multiplies_what_is_not_activated(bias: bool) -> None:
-    layer = {"gated": True, "feed_forward_bias": bias}
-    module = FeedForward(config_of(6, 3, intermediate_size=5, hidden_act="silu", layer=layer))
-    assert (module.gate.bias is not None) == bias
-    x = torch.randn(4, 6)
-    gate = functional.silu(functional.linear(x, module.gate.weight, module.gate.bias))
-    expected = module.contract(gate * module.expand(x))
-    torch.testing.assert_close(module(x), expected)
 
 
 LAYOUT = AdapterLayout(count=2, rank=2)

@@ -42,22 +42,6 @@ MODES: tuple[PoolingMode, ...] = (
 HIDDEN = np.array([[1.0, -2.0, 0.5], [4.0, 0.0, -3.5], [-2.0, -1.0, 6.0]], np.float32)
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        ("mean", [1.0, -1.0, 1.0]),
-        ("cls", [1.0, -2.0, 0.5]),
-        ("max", [4.0, 0.0, 6.0]),
-        ("last", [-2.0, -1.0, 6.0]),
-        ("mean_sqrt_len_tokens", [3 / 3**0.5, -3 / 3**0.5, 3 / 3**0.5]),
-        ("weightedmean", [3 / 6, -5 / 6, 11.5 / 6]),
-    ],
-)
-def test_pooling_by_hand(mode: PoolingMode, expected: list[float]) -> None:
-    np.testing.assert_allclose(pool(HIDDEN, mode), expected, rtol=1e-6)
-    assert pool(HIDDEN[:1], mode).tolist() == HIDDEN[0].tolist()
-
-
 @pytest.mark.parametrize(("tokens", "first"), [(1, 0), (2, 1), (37, 0), (37, 9), (512, 0)])
 @pytest.mark.parametrize("modes", [*MODES, MODES, ("max", "mean", "max")], ids=str)
 def test_pooling_equals_sentence_transformers(modes: PoolingModes, tokens: int, first: int) -> None:

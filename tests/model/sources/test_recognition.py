@@ -134,7 +134,7 @@ def test_a_decoder_that_is_not_supported(folder: Path) -> None:
     """The error comes before its weights are read."""
     edit_json(folder / "config.json", model_type="bart", decoder_start_token_id=99999)
     message = refusal(folder, ConfigError)
-    assert message.startswith("config.json is not a supported decoder: config: Value error, ")
+    assert message.startswith("config.json is not a supported decoder: Value error, ")
 
 
 def test_an_unknown_model_type_is_named(folder: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 import transformers
 from sentence_transformers.base import modules
-from sentence_transformers.sparse_encoder.modules import SpladePooling
 from transformers import PreTrainedModel
 
 from model.checkpoint import load_checkpoint
@@ -18,56 +17,21 @@ from model.errors import CheckpointError
 from model.families.pictures import PICTURE_TYPES
 from model.numerics.batch import pack
 from model.numerics.late_interaction import LateInteraction
-from model.numerics.task_head import TaskConfig, Transform, rows_of, text_scores
+from model.numerics.task_head import TaskConfig, rows_of, text_scores
 from model.numerics.vector_modules import Dense, Normalize
 from model.packing import PackedBatch
 from model.runtimes.pytorch import PyTorchRuntime
 from model.sources.overlay import split
 from model.tasks.checkpoint import LAYOUTS, load_task_head
-from model.tasks.head import SparseHead, scores_of_text, task_head
+from model.tasks.head import scores_of_text, task_head
 from tests.model.checkpoints import edit_weights
-from tests.model.families.parity import saved
+from tests.model.families.parity import model_of, saved
 from tests.model.families.picture_parity import packed_pictures
 from tests.model.sentences import write_modules
 from tests.model.task_checkpoints import FAMILIES, write_task_checkpoint
 from tests.model.tower_checkpoints import TEXT, VISION
 
 HIDDEN = torch.randn((9, 8), generator=torch.manual_seed(0))
-
-
-@pytest.mark.parametrize("pooling", ["max", "sum"])
-@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
-def test_sparse_vectors_are_sentence_transformers(pooling: str, activation: str) -> None:
-    fields = {"kind": "sparse", "outputs": 30, "pooling": pooling, "activation": activation}
-    head = task_head(TaskConfig.model_validate(fields), 8).eval()
-    assert isinstance(head, SparseHead)
-    with torch.no_grad():
-        head.output.bias -= 1
-        logits = head.output(HIDDEN)[None]
-        features = {"token_embeddings": logits, "attention_mask": torch.ones((1, 9))}
-        splade = SpladePooling(pooling, activation_function=activation).eval()  # type: ignore[arg-type]
-        expected = splade(features)["sentence_embedding"][0].numpy()
-    found = scores_of_text(head, HIDDEN)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert 0 < (found == 0).sum() < 30
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_a_transform_stands_before_the_labels(pooling: str) -> None:
-    transform = Transform(size=5, activation="gelu", norm_eps=1e-5, bias=False)
-    config = TaskConfig(
-        kind="sequence_classification",
-        outputs=3,
-        pooling=pooling,
-        transform=transform,  # type: ignore[arg-type]
-    )
-    head = task_head(config, 8).eval().requires_grad_(False)
-    row = HIDDEN[:1] if pooling == "cls" else HIDDEN.mean(dim=0, keepdim=True)
-    state = head.state_dict()
-    inner = torch.nn.functional.gelu(row @ state["transform.dense.weight"].T)
-    inner = torch.nn.functional.layer_norm(inner, (5,))
-    expected = inner @ state["output.weight"].T + state["output.bias"]
-    np.testing.assert_allclose(scores_of_text(head, HIDDEN), expected[0], atol=1e-6)
 
 
 @pytest.mark.parametrize(("size", "residual"), [(3, False), (3, True), (8, True)])
@@ -154,10 +118,9 @@ MODELS = ("ViT", "DeiT", "Dinov2", "Dinov2WithRegisters", "CLIP", "Siglip")
 
 
 def classifier(name: str, ending: str = "ForImageClassification") -> PreTrainedModel:
-    config = getattr(transformers, f"{name}Config")
     towers = {"text_config": TEXT | {"vocab_size": 30}, "vision_config": VISION}
     sizes: dict[str, Any] = towers if name in ("CLIP", "Siglip") else SIZES
-    model: PreTrainedModel = getattr(transformers, name + ending)(config(**sizes | LABELS))
+    model: PreTrainedModel = model_of(name, task=ending, **sizes | LABELS)
     return model
 
 

@@ -141,11 +141,6 @@ def test_words_are_decoded(tmp_path: Path) -> None:
     assert tokenizer.decode([*found.ids, ids["▁foreign"]]) == "the river foreign"
 
 
-def test_ids_are_read(tmp_path: Path) -> None:
-    (path := tmp_path / "vocab.json").write_text('{"a": 3, "é": 0}', encoding="utf-8")
-    assert read_ids(path) == {"a": 3, "é": 0}
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [

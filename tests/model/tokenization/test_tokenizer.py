@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sentence_transformers.base.modules import Transformer
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertTokenizer
 
 from model.errors import CheckpointError
@@ -60,21 +60,6 @@ def test_padding_and_truncation_of_the_file_are_off(folder: Path, name: str) -> 
     tokenizer = assert_equals_transformers(folder)
     assert (tokenizer.padding, tokenizer.truncation) == (None, None)
     assert len(tokenizer.encode("the " * 30)) == 32
-
-
-def test_a_byte_level_tokenizer_equals_transformers(folder: Path) -> None:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate(("<s>", "</s>", "<pad>", *alphabet))}
-    stored = Tokenizer(models.BPE(vocabulary, []))
-    stored.normalizer = normalizers.NFC()
-    stored.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    stored.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
-    stored.add_special_tokens(["<s>", "</s>", "<pad>"])
-    stored.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
-        '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "cls_token": "<s>"}'
-    )
-    assert_equals_transformers(folder, vocab_size=len(vocabulary))
 
 
 def added(index: int, content: str, **fields: bool) -> dict[str, Any]:
