@@ -72,11 +72,12 @@ class Work(Generic[Value_co]):
         self.predicted_seconds = 0.0
         """Predicted seconds until the end, at admission."""
         reductions = reduce or itertools.repeat(None)
-        self.slots = list(map(Slot, itertools.repeat(self), tasks, reductions))
+        sizes = [*map(_tokens, tasks)]
+        self.slots = list(map(Slot, itertools.repeat(self), tasks, reductions, sizes))
         self.left = self.waiting = len(self.slots)
         """Numbers of tasks that are not computed, and that wait in the queue."""
-        self.tokens = sum(map(_tokens, self.slots))
-        self.next_tokens: float = self.slots[0].tokens
+        self.tokens = sum(sizes)
+        self.next_tokens: float = sizes[0]
         """Tokens of the next waiting task; their mean once tasks were taken."""
 
     def fail(self, error: ServiceError) -> None:
@@ -85,26 +86,22 @@ class Work(Generic[Value_co]):
             self.future.set_exception(copy.copy(error))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Slot(Generic[Value_co]):
     """Task in a queue, and its result once it is computed."""
 
-    __slots__ = ("inference_seconds", "place", "queue", "queue_seconds", "reduce", "task",
-                 "tokens", "value", "waiting", "work")  # fmt: skip
-
-    value: Value_co
-    """The task's `Output`, or the reduction of it."""
-    queue: ClientQueue
-    place: tuple[float, int]
+    work: Work[Value_co]
+    task: Task
+    reduce: Reduce[Value_co] | None
+    tokens: int
+    waiting: bool = True
+    queue: ClientQueue = field(init=False)
+    place: tuple[float, int] = field(init=False)
     """Virtual time of its start in fair queueing, and its number among equal starts."""
-    queue_seconds: float
-    inference_seconds: float
-
-    def __init__(self, work: Work[Value_co], task: Task, reduce: Reduce[Value_co] | None) -> None:
-        self.work = work
-        self.task = task
-        self.tokens = task.tokens
-        self.reduce = reduce
-        self.waiting = True
+    queue_seconds: float = field(init=False)
+    inference_seconds: float = field(init=False)
+    value: Value_co = field(init=False)
+    """The task's `Output`, or the reduction of it."""
 
 
 @dataclass(eq=False, slots=True)
