@@ -10,8 +10,6 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from model.artifact.manifest import Manifest
-from model.artifact.sentence import SentenceConfig
-from model.artifact.vectors import TextVectors
 from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.media import prefers
@@ -97,7 +95,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
     """Return the content of `/info` about a model: TEI's fields, native fields, current status."""
     manifest, engines = model.artifact.manifest, model.inference.engines
     engine, vectors = engines.default.engine, model.inference.vectors
-    limits = model.inference.limits
+    limits, sentence = model.inference.limits, manifest.sentence
     return {
         "model_id": model.name,
         "model_sha": manifest.weights_sha256,
@@ -117,7 +115,15 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
         "sha": None,
         "docker_label": None,
         **_of_encoder(manifest),
-        **_of_vectors(manifest.sentence, vectors),
+        "normalize": sentence.normalize,
+        "prompts": sorted(sentence.prompts),
+        "default_prompt_name": sentence.default_prompt_name,
+        "tasks": list(sentence.tasks),
+        "embedding_dimension": vectors.kept(),
+        "truncate_dim": sentence.truncate_dim,
+        "vector_ranges": vectors.has_ranges,
+        "matryoshka_dims": sentence.matryoshka_dims,
+        "similarity_fn_name": sentence.similarity_fn_name,
         "outputs": names_of(manifest),
         "max_characters": None if manifest.images else limits.max_characters,
         "fingerprint": model.fingerprint,
@@ -130,6 +136,8 @@ def _of_engine(model: ServedModel) -> dict[str, object]:
     """Return the engine of a model or tower, its precision, verification and current status."""
     manifest, engines = model.artifact.manifest, model.inference.engines
     engine = engines.default.engine
+    cost = asdict(engine.cost)
+    milliseconds = {name: round(1000 * seconds, 6) for name, seconds in cost.items()}
     return {
         "engine": engine.name,
         "provider": engine.provider,
@@ -138,7 +146,7 @@ def _of_engine(model: ServedModel) -> dict[str, object]:
         "devices": [asdict(device) for device in engine.devices] or None,
         "precision": manifest.precision,
         "precision_note": model.precision_note,
-        "batch_cost_ms": _of_cost(engine.cost),
+        "batch_cost_ms": None if engine.cost == BatchCost() else milliseconds,
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": model.artifact.sha256,
         "verification": manifest.verification.model_dump(),
@@ -171,13 +179,6 @@ def _of_pictures(model: ServedModel) -> dict[str, object]:
     }
 
 
-def _of_cost(cost: BatchCost) -> dict[str, float] | None:
-    """Return the milliseconds of a batch, of a token and of padding; None if not measured."""
-    if cost == BatchCost():
-        return None
-    return {name: round(1000 * seconds, 6) for name, seconds in asdict(cost).items()}
-
-
 def _of_encoder(manifest: Manifest) -> dict[str, object]:
     """Return the shapes and functions of the encoder, and of a decoder.
 
@@ -194,21 +195,6 @@ def _of_encoder(manifest: Manifest) -> dict[str, object]:
         "hidden_size": config.hidden_size,
         "attention_score": None if static else config.attention_score,
         "attention_normalizer": None if static else config.attention_normalizer,
-    }
-
-
-def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, object]:
-    """Return the checkpoint's settings of text vectors."""
-    return {
-        "normalize": sentence.normalize,
-        "prompts": sorted(sentence.prompts),
-        "default_prompt_name": sentence.default_prompt_name,
-        "tasks": list(sentence.tasks),
-        "embedding_dimension": vectors.kept(),
-        "truncate_dim": sentence.truncate_dim,
-        "vector_ranges": vectors.has_ranges,
-        "matryoshka_dims": sentence.matryoshka_dims,
-        "similarity_fn_name": sentence.similarity_fn_name,
     }
 
 

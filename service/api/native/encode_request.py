@@ -115,9 +115,16 @@ class Chunk(StrictRequest):
         return ChunkOptions(self.by, self.size, overlap)
 
 
-class LongTextRequest(TextRequest):
-    """Request whose texts may have spans, and may exceed the model's limit."""
+if TYPE_CHECKING:
+    OutputName = str
+else:
+    OutputName = Literal[NAMED]
 
+
+class EncodeRequest(TextRequest):
+    """Request body of `POST /encode`."""
+
+    takes_files = True
     overflow: Overflow | None = Field(
         None,
         description="What happens to a text beyond the model's limit: an error (the default), "
@@ -128,13 +135,49 @@ class LongTextRequest(TextRequest):
         description="Start and end of each span of each input, in code points; the token vectors "
         "of each span are pooled to one vector (late chunking).",
     )
-
     chunk: Chunk | None = Field(
         None, description="Cut each input into chunks, whose vectors are returned as of `spans`."
     )
+    outputs: Distinct[OutputName] = Field(
+        default=["tokens", "pooled"],
+        description="Token vectors, one pooled vector, a sparse vector, and the vectors of late "
+        "interaction, as far as the model has them; none by default with `spans` or `chunk`.",
+    )
+    layer: int = Field(
+        -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
+    )
+    layers: Indices | None = Field(
+        None, description="Hidden states, in this order, in place of `layer`."
+    )
+    ablate: Ablate[EncoderHead] = Field(None, description="Heads whose output is set to zero.")
+    pooling: PoolingName | None = Field(None, description="The checkpoint's default.")
+    normalize: bool | None = Field(
+        None, description="L2-normalise the pooled vector; the checkpoint's default."
+    )
+    dimensions: int | None = Field(
+        None,
+        ge=1,
+        description="Keep the first n features of the pooled vector, then normalise; the "
+        "checkpoint's `truncate_dim` by default.",
+    )
+    vector_type: VectorType = Field(
+        "float32",
+        description="Type of the pooled vector, as of sentence-transformers' "
+        "`quantize_embeddings`; binary vectors have eight features in a byte.",
+    )
+    vector_ranges: Annotated[list[list[float]], Field(min_length=2, max_length=2)] | None = Field(
+        None,
+        description="Lowest and highest value of each feature, for int8 and uint8; the artifact's "
+        "by default, over its calibration texts.",
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float",
+        description="base64 = little-endian float32, or the `vector_type`, row-major, one string "
+        "for each array.",
+    )
 
     @model_validator(mode="after")
-    def _one_overflow(self) -> LongTextRequest:
+    def _one_overflow(self) -> EncodeRequest:
         """Reject a `truncate` that contradicts `overflow`."""
         cuts = self.overflow == "truncate"
         if self.overflow and (self._keeps if cuts else self.truncate):
@@ -194,55 +237,6 @@ class LongTextRequest(TextRequest):
     def texts(self) -> list[str]:
         """Inputs that are single texts, as all are beside spans and chunks."""
         return [given for given in self.inputs if isinstance(given, str)]
-
-
-if TYPE_CHECKING:
-    OutputName = str
-else:
-    OutputName = Literal[NAMED]
-
-
-class EncodeRequest(LongTextRequest):
-    """Request body of `POST /encode`."""
-
-    takes_files = True
-    outputs: Distinct[OutputName] = Field(
-        default=["tokens", "pooled"],
-        description="Token vectors, one pooled vector, a sparse vector, and the vectors of late "
-        "interaction, as far as the model has them; none by default with `spans` or `chunk`.",
-    )
-    layer: int = Field(
-        -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
-    )
-    layers: Indices | None = Field(
-        None, description="Hidden states, in this order, in place of `layer`."
-    )
-    ablate: Ablate[EncoderHead] = Field(None, description="Heads whose output is set to zero.")
-    pooling: PoolingName | None = Field(None, description="The checkpoint's default.")
-    normalize: bool | None = Field(
-        None, description="L2-normalise the pooled vector; the checkpoint's default."
-    )
-    dimensions: int | None = Field(
-        None,
-        ge=1,
-        description="Keep the first n features of the pooled vector, then normalise; the "
-        "checkpoint's `truncate_dim` by default.",
-    )
-    vector_type: VectorType = Field(
-        "float32",
-        description="Type of the pooled vector, as of sentence-transformers' "
-        "`quantize_embeddings`; binary vectors have eight features in a byte.",
-    )
-    vector_ranges: Annotated[list[list[float]], Field(min_length=2, max_length=2)] | None = Field(
-        None,
-        description="Lowest and highest value of each feature, for int8 and uint8; the artifact's "
-        "by default, over its calibration texts.",
-    )
-    encoding_format: Literal["float", "base64"] = Field(
-        "float",
-        description="base64 = little-endian float32, or the `vector_type`, row-major, one string "
-        "for each array.",
-    )
 
     def planned(self, inference: Inference) -> tuple[Plan, Options]:
         """Return the plan of the requested arrays, and the options of tokenisation.

@@ -76,8 +76,7 @@ from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import Text
 
-router = APIRouter(route_class=JsonRoute, tags=["tei"])
-tasks_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+router = APIRouter(route_class=JsonRoute)
 SCORE_BYTES = 24
 
 
@@ -132,7 +131,7 @@ class SimilarityRequest(ScoresRequest):
         return ranking.scores()
 
 
-@router.post("/similarity", responses=replies([float], ERRORS))
+@router.post("/similarity", tags=["tei"], responses=replies([float], ERRORS))
 async def similarity(body: SimilarityRequest, exchange: ApiExchange) -> Response:
     """Return the cosine, or hybrid score, of each of `sentences` with `source_sentence`."""
     given = body.inputs
@@ -316,8 +315,11 @@ class PredictRequest(TeiRequest):
 _LABELS = any_of([PREDICTION], [LABELLED_SPAN])
 
 
-@tasks_router.post(
-    "/predict", responses=replies(any_of(_LABELS, [_LABELS]), ERRORS), openapi_extra=OPENAPI
+@router.post(
+    "/predict",
+    tags=["tasks"],
+    responses=replies(any_of(_LABELS, [_LABELS]), ERRORS),
+    openapi_extra=OPENAPI,
 )
 async def predict(body: PredictRequest, exchange: ApiExchange) -> Response:
     """Classify each input, the largest score first: softmax of several labels, sigmoid of one.
@@ -435,7 +437,7 @@ class RootRequest(ModelRequest):
     )
 
 
-@router.post("/", responses=ERRORS)
+@router.post("/", tags=["tei"], responses=ERRORS)
 async def root(body: RootRequest, exchange: ApiExchange) -> Response:
     """Dispatch to /rerank, /predict, /embed_sparse or /embed, by the model's task."""
     task = exchange.model.inference.manifest.task

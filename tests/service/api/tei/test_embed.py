@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from model.config.precision import Precision
-from service.api.tei.tokens import TOKEN_BYTES, VocabularyQuery, vocabulary
+from service.api.tei.vectors import TOKEN_BYTES, VocabularyQuery, vocabulary
 from tests.service.api.tei.tasks import SPARSE, scores_of, serving_task
 from tests.service.harness import exchange, reserved_replies, serving, state_of
 from tests.service.several import fake_of
