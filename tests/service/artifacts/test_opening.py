@@ -171,7 +171,7 @@ def test_an_export_in_the_cache_is_found_without_the_hub(
         return load_artifact(out)
 
     monkeypatch.setattr("model.export.exporter.export", export)
-    monkeypatch.setattr("model.sources.locate.download", None)  # whoever calls it fails
+    monkeypatch.setattr("model.sources.hub.download.download", None)  # whoever calls it fails
     tables = {"hub": ModelTable(source="nobody/has-this-model")}
     settings = Settings(tables=tables, cache_folder=tmp_path)
     assert open_source(settings, Source("hub", "1", Path("nobody"), "named")) is None
