@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -35,14 +36,12 @@ from service.inference.explanation.occlusion import (
     occlude,
     promised,
     run_until,
-    writing_seconds,
 )
 from service.inference.explanation.spans import AnySpan, SpanKind, blocks_of, span_sums, spans_of
 from service.inference.explanation.tower import ExplainOptions, Side, Tower
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
-from service.scheduler.call import PendingWork
 from service.scheduler.outputs import requested
 
 
@@ -238,19 +237,17 @@ class Explainer:
             EngineTimeout: the deadline came before the vectors were computed.
 
         """
-        finish_by = self.towers[0].prepared.caller.finish_by
-        seconds = finish_by - self.timings.began
         for tower in self.encoders:
             await tower.measure()
-        writing = writing_seconds(seconds, reply_bytes)
-        promises = self._promise(seconds - writing, writing)
-        try:
+        sides = self.sides
+        works = [(tower.prepared, tower.work(self._of(tower, sides))) for tower in self.encoders]
+        advice = partial(self.towers[0].advice, sides)
+        with promised(works, self.timings.began, reply_bytes, advice) as (reserved, due):
+            for tower, prepared in zip(self.encoders, reserved, strict=True):
+                tower.prepared = prepared
             await self._encode()
             occlusions = [self._occlude(tower) for tower in self.encoders]
-            await run_until(finish_by - writing, [self._decompose(), *occlusions])
-        finally:
-            for promise in promises:
-                promise.end()
+            await run_until(due, [self._decompose(), *occlusions])
         await asyncio.to_thread(self._settle)
         return self.pairs
 
@@ -260,16 +257,6 @@ class Explainer:
         if not isinstance(given, str):
             raise TypeError("a text of a pair is a string")
         return spans_of(self.options.spans, given, text)
-
-    def _promise(self, seconds: float, writing: float) -> list[PendingWork]:
-        """Reserve the work of each encoder, if the smallest useful part fits into the seconds."""
-        sides, towers = self.sides, self.encoders
-        works = [(tower.prepared.scheduler, tower.work(self._of(tower, sides))) for tower in towers]
-        promises = promised(works, seconds, writing, lambda: towers[0].advice(sides, seconds))
-        for tower, promise in zip(towers, promises, strict=True):
-            caller = replace(tower.prepared.caller, pending=promise)
-            tower.prepared = replace(tower.prepared, caller=caller)
-        return promises
 
     def _of(self, tower: Tower, values: Sequence[T]) -> list[T]:
         """Return the values of a tower's sides; `values` has both sides of each pair in turn."""

@@ -22,6 +22,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -193,33 +194,41 @@ class Work:
     decomposition of the first pair."""
 
 
+@contextmanager
 def promised(
-    works: Sequence[tuple[Scheduler, Work]],
-    seconds: float,
-    writing_seconds: float,
-    advice: Callable[[], str],
-) -> list[PendingWork]:
-    """Reserve works that are computed one after another within the seconds, each in its share.
+    works: Sequence[tuple[PreparedTexts, Work]],
+    began: float,
+    reply_bytes: int,
+    advice: Callable[[float], str] | None,
+) -> Iterator[tuple[list[PreparedTexts], float]]:
+    """Reserve works that are computed one after another, each in its share of a request's time.
 
-    `writing_seconds` follow them. Raise `Unprocessable` if the smallest useful parts take an idle
-    service longer; `advice` returns how to reduce the work.
+    Yield the texts with their reserved work, and when the reply has to be written, by
+    `time.monotonic()`. Raise `Unprocessable` if the smallest useful parts take an idle service
+    longer; `advice` returns how to reduce them to some seconds. Without it, all work is needed.
     """
-    alone = [scheduler.seconds_alone(work.least) for scheduler, work in works]
-    if (total := sum(alone)) > seconds:
+    finish_by = works[0][0].caller.finish_by
+    writing = writing_seconds(finish_by - began, reply_bytes)
+    seconds = finish_by - began - writing
+    alone = [prepared.scheduler.seconds_alone(work.least) for prepared, work in works]
+    if advice and (total := sum(alone)) > seconds:
         raise Unprocessable(
             f"the smallest useful part of this explanation takes about {total:.1f} s on an idle "
             f"service, and there are {seconds:.1f} s to compute it (--request-timeout-seconds, or "
-            f"less by the header x-request-timeout-ms): {advice()}"
+            f"less by the header x-request-timeout-ms): {advice(seconds)}"
         )
-    shares = [own / total if total else 1.0 for own in alone]
-    return [
-        PendingWork(
-            work.tokens,
-            needed_tokens(scheduler, work, share * seconds),
-            writing_seconds=writing_seconds,
-        )
-        for (scheduler, work), share in zip(works, shares, strict=True)
-    ]
+    reserved, promises = list[PreparedTexts](), list[PendingWork]()
+    for (prepared, work), own in zip(works, alone, strict=True):
+        share = own / total if advice and total else 1.0
+        needed = needed_tokens(prepared.scheduler, work, share * seconds) if advice else None
+        promises.append(PendingWork(work.tokens, needed, writing_seconds=writing))
+        caller = replace(prepared.caller, pending=promises[-1])
+        reserved.append(replace(prepared, caller=caller))
+    try:
+        yield reserved, finish_by - writing
+    finally:
+        for promise in promises:
+            promise.end()
 
 
 def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:

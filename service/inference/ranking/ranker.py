@@ -29,13 +29,12 @@ from service.inference.explanation.occlusion import (
     occlude,
     promised,
     run_until,
-    writing_seconds,
 )
 from service.inference.explanation.spans import tokens_of
 from service.inference.ranking.contrast import ComparedDocument, occluded_document
 from service.inference.ranking.scorers import Scorer, Tokens
 from service.inference.tokenization.text import Offset, Text
-from service.scheduler.call import Call, PendingWork
+from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
 
 ExplainKind = Literal["none", "tokens", "contrast"]
@@ -183,18 +182,15 @@ class Ranker:
             EngineTimeout: the deadline came before the scores were computed.
 
         """
-        prepared = self.scorer.documents
-        seconds = prepared.caller.finish_by - self.scorer.timings.began
-        writing, work = writing_seconds(seconds, reply_bytes), self.work
-        promise = PendingWork(work.tokens, writing_seconds=writing)
-        if self.explains:
-            advice = _LESS_TOKENS if self.options.explain == "tokens" else _LESS
-            works = [(prepared.scheduler, work)]
-            (promise,) = promised(works, seconds - writing, writing, lambda: advice)
-        caller = replace(prepared.caller, pending=promise)
+        prepared, began, options = self.scorer.documents, self.scorer.timings.began, self.options
+
+        def advice(_: float) -> str:
+            return _LESS_TOKENS if options.explain == "tokens" else _LESS
+
         lane: LaneName = "attention" if self.explains else "encode"
-        try:
-            found = await each_document(self.scorer, lane, caller, self._read, self.unseen)
+        works, less = [(prepared, self.work)], advice if self.explains else None
+        with promised(works, began, reply_bytes, less) as ((prepared,), due):
+            found = await each_document(self.scorer, lane, prepared.caller, self._read, self.unseen)
             nothing = ScoredDocument(self.scorer.empty_score)
             self.documents = [found.get(n, nothing) for n in range(len(self.inputs))]
             if not self.explains:
@@ -202,10 +198,7 @@ class Ranker:
             await asyncio.to_thread(self._choose)
             occlusions = [*self._occluded.values(), *(each.occlusion for each in self.contrast)]
             jobs = in_turn([occlusion.jobs() for occlusion in occlusions])
-            occluding = occlude(replace(prepared, caller=caller), jobs)
-            await run_until(caller.finish_by - writing, [occluding])
-        finally:
-            promise.end()
+            await run_until(due, [occlude(prepared, jobs)])
         await asyncio.to_thread(self._settle)
 
     def _read(self, number: int, output: Output) -> ScoredDocument:

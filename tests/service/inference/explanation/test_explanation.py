@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +27,7 @@ from model.numerics.task_head import TaskConfig
 from service.engines.fake import FakeEngine
 from service.errors import NoEmbeddings, NotExported, NotVerified, ServiceError, Unprocessable
 from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.explanation.explanation import (
     check_explainable,
     most_promising,
@@ -51,7 +53,10 @@ from service.inference.explanation.tower import (
     Tower,
     fitting_pair,
 )
+from service.inference.timings import Timings
 from service.inference.tokenization.text import PictureView, places_of
+from service.scheduler.call import ANYBODY, Call
+from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, Client, assert_problem, batching, serving, tokenized
 
@@ -351,9 +356,18 @@ THOUSAND_TOKENS_A_SECOND = [(10, 0.01), (1000, 1.0)]
 
 
 def tower(scheduler: Any = None, texts: int = 2, **wanted: Any) -> Tower:
-    inference, prepared = SimpleNamespace(config=CONFIG), SimpleNamespace(scheduler=scheduler)
-    options = replace(NOTHING, **wanted)
-    return Tower(cast(Any, inference), options, cast(Any, prepared), texts, part_cost=2.0)
+    inference: Any = SimpleNamespace(config=CONFIG)
+    prepared = PreparedTexts([], ANYBODY, scheduler, Timings(0, 0.0, 0.0))
+    return Tower(inference, replace(NOTHING, **wanted), prepared, texts, part_cost=2.0)
+
+
+def reserved(towers: list[Tower], sides: list[list[Side]], seconds: float) -> Any:
+    """Reserve the work of towers for some seconds, of which a tenth but at most one is to write."""
+    finish_by = seconds + min(seconds / 9, 1.0)
+    pairs = [(own, own.work(each)) for own, each in zip(towers, sides, strict=True)]
+    caller = Call(finish_by=finish_by)
+    works = [(replace(own.prepared, caller=caller), work) for own, work in pairs]
+    return promised(works, 0.0, 0, partial(towers[0].advice, [s for own in sides for s in own]))
 
 
 def pair(tokens: int, spans: int | None = None, occluded: int | None = None) -> list[Side]:
@@ -386,16 +400,16 @@ async def test_what_no_idle_service_does_in_time_is_refused_for_good() -> None:
     engine.measured = THOUSAND_TOKENS_A_SECOND
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
 
-        def check(tokens: int, seconds: float) -> object:
+        def check(tokens: int, seconds: float) -> None:
             sides, own = pair(tokens), tower(scheduler, occlusion=True)
-            works = [(scheduler, own.work(sides))]
-            return promised(works, seconds, 0.0, lambda: own.advice(sides, seconds))
+            with reserved([own], [sides], seconds):
+                pass
 
         assert tower(occlusion=True).work(pair(300)).least == 18_600
-        assert check(300, 18.7)
+        check(300, 18.7)
         with pytest.raises(Unprocessable) as refused:
             check(300, 10.0)
-        assert check(218, 10.0)
+        check(218, 10.0)
         with pytest.raises(Unprocessable, match="up to 218 tokens each fits"):
             check(219, 10.0)
         with pytest.raises(Unprocessable, match="no pair of texts fits"):
@@ -450,12 +464,16 @@ async def test_two_towers_share_the_time_by_their_work() -> None:
     sides = Side(100, 100, 100), Side(200, 200, 200, picture=True)
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
         towers = [tower(scheduler, 1, occlusion=True) for _ in sides]
-        works = [(scheduler, own.work([side])) for own, side in zip(towers, sides, strict=True)]
-        found = promised(works, 30.0, 0.5, lambda: "")
-        assert [own.writing_seconds for own in found] == [0.5, 0.5]
-        expected = [15_000 * 1.1 / 5.3, 15_000 * 4.2 / 5.3]
-        assert [own.needed for own in found] == pytest.approx(expected, abs=1)
-        with pytest.raises(Unprocessable, match="a picture always has the same number of tokens"):
-            promised(works, 5.2, 0.5, lambda: towers[0].advice(sides, 5.2))
+        each = [[side] for side in sides]
+        with reserved(towers, each, 30.0) as (found, due):
+            promises = [requested(own.caller.pending) for own in found]
+            assert due == 30
+            assert [own.writing_seconds for own in promises] == [1, 1]
+            expected = [15_000 * 1.1 / 5.3, 15_000 * 4.2 / 5.3]
+            assert [own.needed for own in promises] == pytest.approx(expected, abs=1)
+        assert [own.tokens for own in promises] == [0, 0]
+        refused = pytest.raises(Unprocessable, match="a picture always has the same number of tok")
+        with refused, reserved(towers, each, 5.2):
+            pass
     decomposed = tower(texts=1, decomposition=True)
     assert decomposed.work([Side(40, 0, 0)] * 3).least == 120 + 2 * 40 * 41
