@@ -343,20 +343,11 @@ def _result(ranker: Ranker, number: int) -> dict[str, object]:
 
 def _contrast(scores: Sequence[float], sides: Sequence[ComparedDocument]) -> dict[str, object]:
     (first, other), occlusions = sides, [side.occlusion for side in sides]
-    words = [
-        {
-            "word": row.text,
-            "shares": row.shares,
-            "difference": row.difference,
-            "spans": [word.spans if word else () for word in (row.first, row.other)],
-        }
-        for row in differences(first, other)
-    ]
     return {
         "documents": [side.number for side in sides],
         "ranks": [rank_with(scores, side.number, side.score) for side in sides],
         "difference": first.score - other.score,
-        "words": words,
+        "words": [row._asdict() for row in differences(first, other)],
         "other": [side.rest for side in sides],
         "completeness_error": completeness_error(first, other),
         "without": [_without(scores, side) for side in sides],

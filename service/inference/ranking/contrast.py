@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,20 +134,16 @@ class ComparedDocument:
         return known
 
 
-@dataclass(frozen=True)
-class WordDifference:
+class WordDifference(NamedTuple):
     """A word of either document, and its shares in both scores."""
 
-    text: str
-    first: Word | None
-    other: Word | None
+    word: str
     shares: tuple[float, float]
     """0 in a document without the word; NaN where it is not computed."""
-
-    @property
-    def difference(self) -> float:
-        """Share in the first score minus share in the other score."""
-        return self.shares[0] - self.shares[1]
+    difference: float
+    """First share minus second share."""
+    spans: tuple[Sequence[Offset], Sequence[Offset]]
+    """Occurrences in each document."""
 
 
 def differences(first: ComparedDocument, other: ComparedDocument) -> list[WordDifference]:
@@ -155,23 +151,18 @@ def differences(first: ComparedDocument, other: ComparedDocument) -> list[WordDi
 
     Words whose difference is not computed come last.
     """
+    none, rows = (0.0, Word("")), []
     sides = [
         {
-            word.text: (word, float(share))
-            for word, share in zip(side.words, side.shares, strict=True)
+            word.text: (float(share), word)
+            for word, share in zip(each.words, each.shares, strict=True)
         }
-        for side in (first, other)
+        for each in (first, other)
     ]
-    none: tuple[Word | None, float] = (None, 0.0)
-    rows = []
     for name in {**sides[0], **sides[1]}:
-        (one, a), (two, b) = (side.get(name, none) for side in sides)
-        rows.append(WordDifference(name, one, two, (a, b)))
-
-    def falling(row: WordDifference) -> float:
-        return math.inf if math.isnan(row.difference) else -abs(row.difference)
-
-    return sorted(rows, key=falling)
+        (a, one), (b, two) = (side.get(name, none) for side in sides)
+        rows.append(WordDifference(name, (a, b), a - b, (one.spans, two.spans)))
+    return sorted(rows, key=lambda row: (math.isnan(row.difference), -abs(row.difference)))
 
 
 def completeness_error(first: ComparedDocument, other: ComparedDocument) -> float:

@@ -240,7 +240,7 @@ def test_one_word_many_times_takes_linear_time(tokenizer: TextTokenizer) -> None
 
 
 def compared(score: float, rest: float, **shares: float) -> Any:
-    words, values = [Word(name) for name in shares], np.array([*shares.values()])
+    words, values = [Word(name, [(0, 1)]) for name in shares], np.array([*shares.values()])
     return SimpleNamespace(score=score, rest=rest, words=words, shares=values)
 
 
@@ -248,11 +248,10 @@ def test_differences_by_falling_size() -> None:
     first = compared(1.0, 0.25, a=0.5, b=0.25, c=math.nan)
     other = compared(0.5, 0.0, b=0.375, d=-0.125)
     rows = differences(first, other)
-    assert [row.text for row in rows] == ["a", "b", "d", "c"]
+    assert [row.word for row in rows] == ["a", "b", "d", "c"]
     assert [row.shares for row in rows[:3]] == [(0.5, 0.0), (0.25, 0.375), (0.0, -0.125)]
     assert [row.difference for row in rows[:3]] == [0.5, -0.125, 0.125]
-    assert rows[2].first is None
-    assert rows[1].other is other.words[0]
+    assert [row.spans for row in rows[1:3]] == [([(0, 1)], [(0, 1)]), ([], [(0, 1)])]
 
 
 def test_the_error_of_the_sum() -> None:
