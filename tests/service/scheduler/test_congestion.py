@@ -50,15 +50,12 @@ def pace_after(*batches: tuple[int, float]) -> Pace:
 @pytest.mark.parametrize(("start", "each"), [(0.08, 0.0), (0.0, 1e-4), (0.002, 1.3e-4)])
 def test_it_finds_what_a_batch_and_what_a_token_costs(start: float, each: float) -> None:
     sizes = np.random.default_rng(0).integers(1, 512, 40).tolist()
+    assert Pace(512).predict(10**6) == 0.0, "before the first batch nothing is known"
     pace = pace_after(*((size, start + each * size) for size in sizes))
     assert pace.predict(512) == pytest.approx(start + 512 * each)
     assert pace.predict(5120) == pytest.approx(10 * start + 5120 * each)
     smallest = min(sizes)  # no batch was smaller, so it is assumed to cost as much
     assert pace.predict(1) == pytest.approx(start + smallest * each)
-
-
-def test_before_the_first_batch_nothing_is_known() -> None:
-    assert Pace(512).predict(10**6) == 0.0
 
 
 def test_single_short_texts_do_not_make_a_long_queue_look_endless() -> None:

@@ -71,7 +71,7 @@ def theirs(folder: Path) -> Iterator[Any]:
         yield AutoTokenizer.from_pretrained(folder)
 
 
-def test_each_side_has_its_own_ids(ours: TextTokenizer, theirs: Any) -> None:
+def test_each_side_has_its_own_ids_and_targets_no_prompt(ours: TextTokenizer, theirs: Any) -> None:
     found = ours.tokenize(TEXTS, Options(prompt_name=""))
     assert [text.input_ids.tolist() for text in found] == theirs(TEXTS)["input_ids"]
     targets = ours.tokenize(TEXTS, NAMED)
@@ -80,14 +80,8 @@ def test_each_side_has_its_own_ids(ours: TextTokenizer, theirs: Any) -> None:
     assert expected != theirs(TEXTS)["input_ids"]
     unknown = theirs.unk_token_id
     assert any(unknown in text.input_ids for text in (*found, *targets))
-
-
-def test_targets_have_no_prompt(ours: TextTokenizer) -> None:
-    (target,) = ours.tokenize(["water"], NAMED)
-    assert target.prompt_tokens == 0
-    assert target.offsets[0][0] == 0
-    assert target.tokens[-1] == "</s>"
-    assert list(target.special_tokens_mask)[-1] == 1
+    assert [target.prompt_tokens for target in targets] == [0] * len(TEXTS)
+    assert list(targets[0].special_tokens_mask)[-1] == 1
 
 
 @pytest.mark.parametrize("direction", ["right", "left"])
@@ -110,9 +104,7 @@ def test_refusals_name_the_target(ours: TextTokenizer) -> None:
         ours.tokenize(TEXTS[2:], replace(NAMED, max_tokens=4), first=3)
 
 
-def test_ids_beyond_the_vocabulary_are_none_of_the_models(
-    ours: TextTokenizer, folder: Path
-) -> None:
+def test_ids_beyond_the_vocabulary_are_not_the_models(ours: TextTokenizer, folder: Path) -> None:
     size = len(read_ids(folder / "vocab.json"))
     assert FileTokenizer(folder / TOKENIZER).size == size
     assert Tokenizer.from_file(str(folder / TOKENIZER)).get_vocab_size() > size
@@ -342,12 +334,9 @@ def test_a_text_alone_has_no_template(template_folder: Path, reference: Any) -> 
     assert alone.prompt_tokens > 0
 
 
-def test_a_template_has_an_instruction_without_a_prompt(template_folder: Path) -> None:
-    assert not served(template_folder).expects_prompt
-
-
 def test_the_template_counts_in_what_a_request_may_take(template_folder: Path) -> None:
     tokenizer = served(template_folder)
     (text,) = tokenizer.tokenize([("", "")], Options())
     assert tokenizer.template_tokens >= len(text.input_ids)
     assert tokenizer.template_characters == len(published("", ""))
+    assert not tokenizer.expects_prompt, "a template has an instruction without one"

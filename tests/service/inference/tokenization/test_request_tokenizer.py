@@ -85,6 +85,7 @@ class Steps:
 
     def tokenize(self, inputs: list[str], options: Options, first: int = 0) -> list[Text]:
         self.slices.append(inputs)
+        self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         assert self.gate.acquire(timeout=60)
         return [tokenized(1 + first + index) for index in range(len(inputs))]
 
@@ -114,6 +115,7 @@ async def test_a_list_is_tokenised_a_slice_at_a_time_in_order() -> None:
         steps.gate.release()
     assert [len(text.input_ids) for text in await running] == list(range(1, 9))
     assert steps.slices == [[LONG], [LONG], [LONG] + ["a"] * 5]
+    assert steps.niceness > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 def test_characters_of_each_form() -> None:
@@ -121,33 +123,19 @@ def test_characters_of_each_form() -> None:
     assert characters(inputs) == 4 + 6 + 2 + 6
 
 
-async def test_a_model_of_texts_names_the_picture_that_it_refuses() -> None:
-    one, options = tokenizing(Steps()), Options(naming="d[{}]")
-    with pytest.raises(Unprocessable, match=r"d\[1\] is a picture, and only texts are read here"):
-        await one.tokenize(["a text", Picture(b"a file")], options, Call())
-
-
-async def test_a_request_is_bounded_in_inputs_and_characters() -> None:
-    steps = Steps()
-    one = tokenizing(steps, max_inputs=3, max_request_characters=20)
-    for inputs, says in (
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        (["a text", Picture(b"a file")], r"d\[1\] is a picture, and only texts are read here"),
         (["a"] * 4, "4 inputs in one request; at most 3"),
-        (["a" * 7] * 3, "21 ch"),
-    ):
-        with pytest.raises(Unprocessable, match=says):
-            await one.tokenize(inputs, Options(), ANYBODY)
+        (["a" * 7] * 3, "the request has 21 characters; at most 20"),
+    ],
+)
+async def test_a_request_of_pictures_or_of_too_much_is_refused(inputs: Any, says: str) -> None:
+    one = tokenizing(steps := Steps(), max_inputs=3, max_request_characters=20)
+    with pytest.raises(Unprocessable, match=says):
+        await one.tokenize(inputs, Options(naming="d[{}]"), ANYBODY)
     assert steps.slices == []
-
-
-async def test_its_threads_give_way_to_the_event_loop() -> None:
-    class Nice(Steps):
-        def tokenize(self, *_: Any) -> list[Text]:
-            self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-            return [tokenized(1)] * 2
-
-    steps = Nice()
-    await tokenizing(steps).tokenize(["a" * 3000] * 2, Options(), ANYBODY)
-    assert steps.niceness > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 # ── what it may hold ───────────────────────────────────────────────────────────────────────
@@ -189,12 +177,10 @@ async def test_texts_of_large_requests_are_kept_in_arrays(artifact: Artifact) ->
     one.close()
 
 
-async def test_one_longer_request_at_a_time_is_tokenised_on_the_event_loop(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+def test_one_longer_request_at_a_time_is_tokenised_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    limits = Limits(max_tokens=512, max_characters=10**6)
-    tokenizer = TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, limits)
-    one, options = RequestTokenizer(tokenizer), Options(truncate=True)
+    one, options = tokenizing(Steps()), Options(truncate=True)
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     most = "a" * (SOME_CHARACTERS - INPUT_CHARACTERS)
@@ -205,7 +191,6 @@ async def test_one_longer_request_at_a_time_is_tokenised_on_the_event_loop(
     assert [at_once(most + "a"), at_once(most), at_once(most)] == [False, True, False]
     now += SOME_CHARACTERS * CHARACTER_SECONDS
     assert [at_once(most), at_once("a")] == [True, True]
-    one.close()
 
 
 @pytest.mark.parametrize("in_arrays", [False, True])
