@@ -319,16 +319,12 @@ class Lane(FairQueue):
 
     def _check_room(self, demand: Demand, wait: float) -> None:
         """Raise if a request exceeds half of the queue's room."""
-        limits = self._limits
-        free_tokens = limits.max_queue_tokens - self.queued_tokens
+        limits, tokens = self._limits, self.queued_tokens
         if self.estimates.open:
-            free_tokens -= self.estimates.tokens
-        free_texts = limits.max_queue_texts - self.queued_texts
-        if 2 * demand.tokens <= free_tokens and 2 * demand.texts <= free_texts:
-            return
+            tokens += self.estimates.tokens
         bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
-            ("tokens", demand.tokens, free_tokens, limits.max_queue_tokens),
-            ("texts", demand.texts, free_texts, limits.max_queue_texts),
+            ("tokens", demand.tokens, tokens, limits.max_queue_tokens),
+            ("texts", demand.texts, self.queued_texts, limits.max_queue_texts),
         )
         for unit, size, _, limit in bounds:
             if 2 * size > limit and demand.exact:
@@ -336,10 +332,10 @@ class Lane(FairQueue):
                     f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
                     "send it in parts"
                 )
-        for unit, size, free, limit in bounds:
-            if 2 * min(size, limit // 2) > free:
-                why = f"the queue holds {limit - free} of {limit} {unit}"
-                if 2 * size > 2:
+        for unit, size, held, limit in bounds:
+            if held + 2 * min(size, limit // 2) > limit:
+                why = f"the queue holds {held} of {limit} {unit}"
+                if size > 1:
                     why += f", and a request takes at most half of the rest: this one has {size}"
                 raise self.refused(unit, why, wait)
 

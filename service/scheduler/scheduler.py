@@ -223,12 +223,10 @@ class Scheduler:
         with self._lock:
             self._closed = why
             waiting = [work for lane in self.lanes.values() for work in lane.clear()]
-        failed: dict[Work[object], ServiceError] = dict.fromkeys(
-            waiting, EngineUnavailable(why, retry_after_seconds=5)
-        )
-        overdue = [slot.work for batch in self._overdue() for slot in batch.slots]
-        failed |= dict.fromkeys(overdue, EngineTimeout(self._late))
-        for work, error in failed.items():
+        overdue = {slot.work for batch in self._overdue() for slot in batch.slots}
+        stopped = EngineUnavailable(why, retry_after_seconds=5)
+        for work in overdue.union(waiting):
+            error = EngineTimeout(self._late) if work in overdue else stopped
             with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
                 work.future.get_loop().call_soon_threadsafe(work.fail, error)
         ends = time.monotonic() + (0 if overdue else CLOSE_SECONDS)
