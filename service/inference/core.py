@@ -168,11 +168,10 @@ class Inference:
         tokenized = await self.request_tokenizer.tokenize(
             targets, options, caller, prepared.characters
         )
-        tokens = sum(len(target.input_ids) for target in tokenized)
-        seconds, warnings = time.monotonic() - began, Warnings.of(tokenized)
-        more = Timings(tokens, began, seconds, warnings=warnings)
         for text, target in zip(prepared.texts, tokenized, strict=True):
             text.target = target
+        tokens, seconds = sum(text.size for text in tokenized), time.monotonic() - began
+        more = Timings(tokens, began, seconds, warnings=Warnings.of(tokenized))
         return replace(prepared, timings=prepared.timings + more)
 
     def keep(self, key: Key, plan: tuple[Plan, Options]) -> None:

@@ -158,8 +158,6 @@ class Explainer:
     """First and second text of each pair, in turn, as the caller sent them."""
     texts: Sequence[Text]
     """Tokenised inputs."""
-    spans: Sequence[Sequence[AnySpan]] = field(init=False)
-    """Spans of each text."""
     pairs: Sequence[PairExplanation] = field(init=False)
     _occlusions: list[Occlusion] = field(default_factory=list, init=False)
     """Occlusion of each text, in turn; empty if it is not requested."""
@@ -168,10 +166,10 @@ class Explainer:
 
     def __post_init__(self) -> None:
         """Determine the spans of the texts."""
-        self.spans = [self._spans(*text) for text in zip(self.inputs, self.texts, strict=True)]
+        spans = [self._spans(*text) for text in zip(self.inputs, self.texts, strict=True)]
         self.pairs = [
             PairExplanation(spans=both, span_kind=self.options.spans)
-            for both in zip(self.spans[::2], self.spans[1::2], strict=True)
+            for both in zip(spans[::2], spans[1::2], strict=True)
         ]
 
     @property
@@ -196,7 +194,9 @@ class Explainer:
         top = self.options.top
         return [
             Side(text.size, len(spans), min(len(spans), top or len(spans)), bool(text.picture))
-            for text, spans in zip(self.texts, self.spans, strict=True)
+            for text, spans in zip(
+                self.texts, chain(*(pair.spans for pair in self.pairs)), strict=True
+            )
         ]
 
     @property
