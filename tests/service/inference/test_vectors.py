@@ -16,7 +16,7 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import CALIBRATION, TextVectors
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.task_head import TaskConfig
-from service.api.native.attention import scores
+from service.api.native.attention import maps
 from service.engines.contract import Output
 from service.engines.fake import FakeEngine
 from service.errors import ReplyTooLarge, Unprocessable
@@ -180,10 +180,10 @@ async def test_vectors_are_converted_in_their_order(
 def test_memory_is_that_of_all_states_and_of_the_longest_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert scores.working_bytes([tokenized(5), tokenized(2)], 7) == 4 * (7 * 7 + 2 * 25)
-    monkeypatch.setattr(scores, "LAYER_BYTES", 2 * 4 * 10 * 10)
+    assert maps.working_bytes([tokenized(5), tokenized(2)], 7) == 4 * (7 * 7 + 2 * 25)
+    monkeypatch.setattr(maps, "LAYER_BYTES", 2 * 4 * 10 * 10)
     with pytest.raises(ReplyTooLarge, match=r"inputs\[1\] has 11 tokens: .* 968 bytes"):
-        scores.working_bytes([tokenized(10), tokenized(11)], 7)
+        maps.working_bytes([tokenized(10), tokenized(11)], 7)
 
 
 @pytest.mark.anyio
