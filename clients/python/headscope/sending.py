@@ -130,12 +130,6 @@ class Retries:
     on_retry: Callable[[HeadscopeError], None] | None = None
     """Function called with the error of an attempt before the wait that precedes its retry."""
 
-    def may_succeed(self, outcome: Answer | Lost) -> bool:
-        """Return whether a retry may succeed."""
-        if isinstance(outcome, Answer):
-            return outcome.status in self.statuses
-        return not outcome.late and (self.incomplete or not outcome.begun)
-
     def wait(self, error: HeadscopeError, attempt: int, jitter: float) -> float:
         """Return the seconds to wait before the next retry.
 
@@ -234,18 +228,19 @@ class Session:
             content = json.dumps(body, allow_nan=False, default=_plain).encode("ascii")
         deadline = self.clock() + self.timeout if deadline is None else deadline
         retries, address = self.retries, self.url + path
-        attempt, error = 0, None
+        attempt = 0
+        error: HeadscopeError | None = None
         while (left := deadline - self.clock()) > 0:
             outcome = await self._send(self._request(path, content, accept, left), left)
-            may_succeed = retries.may_succeed(outcome)
-            if isinstance(outcome, Answer):
-                if not may_succeed:
-                    return outcome
-                error = refusal(outcome, address)
-            elif outcome.late:
-                break
-            else:
+            if isinstance(outcome, Lost):
+                if outcome.late:
+                    break
                 error = NoConnection(f"no reply from {address}: {outcome.why}")
+                may_succeed = retries.incomplete or not outcome.begun
+            elif outcome.status in retries.statuses:
+                error, may_succeed = refusal(outcome, address), True
+            else:
+                return outcome
             wait = retries.wait(error, attempt, self.jitter())
             if not may_succeed or attempt >= retries.count or wait >= deadline - self.clock():
                 if isinstance(outcome, Answer):

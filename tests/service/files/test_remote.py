@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from headscope import Client
-from headscope.sending import Answer
+from headscope.sending import Answer, Lost
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
@@ -277,55 +275,33 @@ def test_pictures_are_those_of_an_engine_here(
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
 
 
-Reply = tuple[int, dict[str, str], bytes]
-INFO: Reply = (200, {}, json.dumps(fake.INFO).encode())
+INFO = Answer(200, {}, json.dumps(fake.INFO).encode())
 
 
-class Stub(HTTPServer):
-    """Server that sends its replies in turn, and repeats the last one."""
+class Stub:
+    """Service that gives its replies in turn, and repeats the last one."""
+
+    url = "http://service.example"
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.replies: list[Reply] = []
+        self.replies: list[Answer | Lost] = []
         self.asked: list[tuple[str, str | None, str | None]] = []
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def do_POST(self) -> None:
-        stub = self.server
-        assert isinstance(stub, Stub)
-        self.rfile.read(int(self.headers["Content-Length"] or 0))
-        headers = (self.headers[name] for name in ("Authorization", "x-expect-fingerprint"))
-        stub.asked.append((self.path, *headers))
-        status, given, body = stub.replies.pop(0) if stub.replies[1:] else stub.replies[0]
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **given}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)  # HTTP/1.0: the end of the connection follows
-
-    def log_message(self, *_: object) -> None:
-        pass
+    async def send(self, request: httpx.Request, _: float) -> Answer | Lost:
+        headers = (request.headers.get(name) for name in ("authorization", "x-expect-fingerprint"))
+        self.asked.append((request.url.path, *headers))
+        return self.replies.pop(0) if self.replies[1:] else self.replies[0]
 
 
 @pytest.fixture
-def stub() -> Iterator[Stub]:
-    with Stub() as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
+    """Replace every client's connections by a stub."""
+    found = Stub()
+    monkeypatch.setattr(Client, "_send", lambda _, *arguments: found.send(*arguments))
+    return found
 
 
-BUSY = (429, {"Retry-After": "0"}, b'{"detail": "the queue is full"}')
+BUSY = Answer(429, {"retry-after": "0"}, b'{"detail": "the queue is full"}')
 
 
 @pytest.fixture(autouse=True)
@@ -339,11 +315,11 @@ def remote(url: str, say: Callable[[str], None] = print, **options: Any) -> Remo
     return RemoteEncoder(FileOptions((), Path("out.npy"), url=url, **options), say)
 
 
-def vectors(*texts: str, **headers: str) -> Reply:
+def vectors(*texts: str, **headers: str) -> Answer:
     """Return a reply of /encode."""
     tensors = {"pooled": np.zeros((len(texts), 4), np.float32)}
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return 200, names, fake.binary(texts, tensors)
+    return Answer(200, names, fake.binary(texts, tensors))
 
 
 def outcomes(encoder: RemoteEncoder, *texts: str) -> list[Outcome]:
@@ -363,8 +339,8 @@ def test_warnings_of_replies_are_counted(stub: Stub) -> None:
 def test_another_model_or_none_ends_the_run(stub: Stub) -> None:
     """A refusal without the header may be a proxy's."""
     one, two = (vectors("a", x_model_fingerprint=name) for name in ("one", "two"))
-    refused = (422, {}, b'{"detail": "inputs[0] has 600 tokens"}')
-    another = (409, {}, b'{"detail": "the fingerprint is two"}')
+    refused = Answer(422, {}, b'{"detail": "inputs[0] has 600 tokens"}')
+    another = Answer(409, {}, b'{"detail": "the fingerprint is two"}')
     stub.replies = [INFO, one, one, refused, two, vectors("a"), another]
     with contextlib.closing(remote(stub.url)) as encoder:
         assert encoder.identity["fingerprint"] == "one"
@@ -378,8 +354,9 @@ def test_another_model_or_none_ends_the_run(stub: Stub) -> None:
 
 def test_a_busy_service_is_asked_again(stub: Stub) -> None:
     """So are a proxy without its service, and a reply that breaks off."""
-    broken = (200, {"Content-Length": "9"}, b"vec")
-    stub.replies = [INFO, BUSY, (503, {}, b""), (502, {}, b""), broken, vectors("a")]
+    broken = Lost("cut", begun=True)
+    proxy = [Answer(status, {}, b"") for status in (503, 502)]
+    stub.replies = [INFO, BUSY, *proxy, broken, vectors("a")]
     remote(stub.url, api_key="secret").close()
     keys = [(path, key) for path, key, _ in stub.asked]
     assert keys == [("/info", "Bearer secret"), *[("/encode", "Bearer secret")] * 5]
