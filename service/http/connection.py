@@ -51,7 +51,6 @@ LINGER_SECONDS = 5.0
 _LARGE_HEAD = f"the request's head has more than {HEAD_BYTES} bytes"
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
 _TARGET = re.compile(rb"/[^#]*|\*|https?://[^/?#@]+/[^#]*", re.IGNORECASE)
-_UPGRADE_HEADERS = {b"upgrade", b"http2-settings"}
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -218,14 +217,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _head_without_upgrade(self) -> bytes:
         version = self.parser.get_http_version().encode("ascii")
-        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
-        for name, value in self.headers:
-            if name == b"connection":
-                options = value.split(b",")
-                options = [o for o in options if o.strip().lower() not in _UPGRADE_HEADERS]
-                lines.append(name + b": " + b",".join(options))
-            elif name not in _UPGRADE_HEADERS:
-                lines.append(name + b": " + value)
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])
 
     def _start_asgi_task(self, cycle: Any, app: ASGI3Application) -> None:
