@@ -107,7 +107,7 @@ class Client(Session):
         Without a body it is a GET. `accept` is the media type of the reply. Without a complete
         reply a `NoConnection` or `DeadlineExceeded` is raised.
         """
-        return self._finish(self.answer(path, body, accept))
+        return self._finish(self._answer(path, body, accept))
 
     def close(self) -> None:
         """Close the connections."""
@@ -158,7 +158,7 @@ class AsyncClient(Session):
         self, path: str, body: Mapping[str, object] | None = None, *, accept: str = JSON
     ) -> Answer:
         """Send a request to any route, with retries; see `Client.request`."""
-        return await self.answer(path, body, accept)
+        return await self._answer(path, body, accept)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -172,7 +172,7 @@ async def conduct(call: Call[T], session: Session, deadline: float | None = None
     async def of_part(part: range) -> list[Any]:
         return await exchange(call, part, session, deadline, fingerprints)
 
-    return call.join(chained(await session.map(of_part, parts)))
+    return call.join(chained(await session._map(of_part, parts)))
 
 
 def ranges_of(call: Call[object], info: Info) -> Iterator[range]:
@@ -216,7 +216,7 @@ async def exchange(
             continue
         try:
             body = None if call.body is None else call.written(piece) | dict(call.body)
-            answer = await session.answer(call.path, body, call.accept, deadline)
+            answer = await session._answer(call.path, body, call.accept, deadline)
             if answer.status != 200:
                 raise refusal(answer, session.url + call.path)
             replies.append(_read(call, piece, answer, session, fingerprints))

@@ -210,7 +210,7 @@ class Session:
         verify = _trusted(url)
         self._http = httpx.AsyncClient(headers=headers, transport=transport, verify=verify)
 
-    async def answer(
+    async def _answer(
         self,
         path: str,
         body: Mapping[str, object] | None,
@@ -254,7 +254,7 @@ class Session:
         before = f"; before that, {error}" if error else ""
         raise DeadlineExceeded(message + before, request_id=error.request_id if error else None)
 
-    async def map(
+    async def _map(
         self, function: Callable[[U], Coroutine[Any, Any, T]], parts: Sequence[U]
     ) -> list[T]:
         """Run a function of each part concurrently; the first failure cancels the others."""
