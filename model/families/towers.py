@@ -32,7 +32,7 @@ def towers(config: Mapping[str, Any]) -> dict[Tower, dict[str, Any]]:
     architecture = str((config.get("architectures") or [f"{name}Model"])[0])
     if architecture == f"{name}{_CLASSIFIER}":
         labels = {key: config[key] for key in _LABELS if key in config}
-        return {"vision": _tower(config, kind, "vision") | labels | _named(architecture)}
+        return {"vision": _tower(config, kind, "vision", architecture) | labels}
     if architecture != f"{name}Model":
         raise ConfigError(
             f"config.json: the architecture {architecture} is not supported: {name}Model and "
@@ -40,22 +40,18 @@ def towers(config: Mapping[str, Any]) -> dict[Tower, dict[str, Any]]:
         )
     projection = "WithProjection" if kind == "clip" else ""
     return {
-        tower: _tower(config, kind, tower) | _named(f"{name}{tower.title()}Model{projection}")
+        tower: _tower(config, kind, tower, f"{name}{tower.title()}Model{projection}")
         for tower in ("text", "vision")
     }
 
 
-def _tower(config: Mapping[str, Any], kind: str, tower: Tower) -> dict[str, Any]:
+def _tower(config: Mapping[str, Any], kind: str, tower: Tower, architecture: str) -> dict[str, Any]:
     """Return the config of a tower, which old checkpoints hold in full under another key."""
     own = config.get(f"{tower}_config_dict") or config.get(f"{tower}_config")
     if not isinstance(own, dict):
         raise ConfigError(f"config.json: {tower}_config is missing")
     size = {"projection_dim": config.get("projection_dim") or 512} if kind == "clip" else {}
-    return own | size | {"model_type": f"{kind}_{tower}_model"}
-
-
-def _named(architecture: str) -> dict[str, Any]:
-    return {"architectures": [architecture]}
+    return own | size | {"model_type": f"{kind}_{tower}_model", "architectures": [architecture]}
 
 
 class ClipTextConfig(SharedKeys):

@@ -123,9 +123,13 @@ def read_sentence(folder: Path, longest: int, hidden_size: int) -> SentenceConfi
     An absent file means sentence-transformers' defaults. `longest` bounds the limit on a text's
     tokens.
     """
-    fields, limits = _read(folder)
+    fields, given = _read(folder)
+    limits = [limit for limit in given if limit is not None]
+    for limit in limits:
+        if not isinstance(limit, int) and (not isinstance(limit, float) or math.isnan(limit)):
+            raise ConfigError(f"{folder}: the limit on a text's tokens is {limit!r}, not a number")
     with naming(f"{folder}: invalid sentence-transformers files"):
-        sentence = SentenceConfig(max_length=_least(folder, limits, longest), **fields)
+        sentence = SentenceConfig(max_length=min([*limits, longest]), **fields)
     if sentence.vector_size(hidden_size) is None:
         raise ConfigError(
             f"{folder / MODULES}: the sizes of its modules do not fit one another: pooling "
@@ -215,15 +219,6 @@ def _from_modules(
         modules.pop()
     fields["modules"] = (*(tower.modules if tower else ()), *modules)
     return fields | read_model(settings)
-
-
-def _least(folder: Path, limits: list[Any], longest: int) -> Any:
-    known = [limit for limit in limits if limit is not None]
-    for limit in known:
-        number = isinstance(limit, int) or (isinstance(limit, float) and not math.isnan(limit))
-        if not number:
-            raise ConfigError(f"{folder}: the limit on a text's tokens is {limit!r}, not a number")
-    return min([*known, longest])
 
 
 _END_TOKEN = 49407

@@ -21,10 +21,13 @@ from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
 from model.families.registry import parse_config, read_config
 from model.sources.headers import check_weights
-from tests.model.checkpoints import edit_json
+from tests.model.checkpoints import TINY, edit_json
 from tests.model.families.jina_bert import JinaBert
 from tests.model.families.parity import SIZES, saved
+from tests.model.families.test_encoder_decoders import T5_SIZES
 from tests.model.families.test_encoder_parity import GEMMA3, LLAMA, MODERNBERT, QWEN3, VERSION_3
+from tests.model.jina_v3 import PUBLISHED
+from tests.model.picture_checkpoints import PICTURES
 from tests.model.refusals import refused
 
 FIRST_NOMIC: dict[str, Any] = {
@@ -42,59 +45,125 @@ FIRST_NOMIC: dict[str, Any] = {
     "type_vocab_size": 2,
 }
 GTE_FIELDS = SIZES | {"model_type": "new", "rope_theta": 20000}
-
-DEBERTA = SIZES | VERSION_3 | {"model_type": "deberta-v2"}
 NTK = {"type": "ntk", "factor": 8.0}
+BUCKETS = "position_buckets {} with max_relative_positions"
+Change = dict[str, Any]
+REFUSED: list[tuple[Change, list[Change | tuple[Change, str]]]] = [
+    (
+        TINY | {"model_type": "bert"},
+        [
+            {"position_embedding_type": "relative_key"},
+            {"is_decoder": True},
+            {"add_cross_attention": True},
+            {"hidden_act": "mish"},
+            {"attention_score": "dot"},
+            {"attention_normalizer": "entmax"},
+            ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads"),
+            {"num_attention_heads": 0},
+            {"hidden_size": -12},
+            {"vocab_size": "many"},
+            {"layer_norm_eps": 0},
+            {"intermediate_size": 1.5},
+            {"max_position_embeddings": None},
+            {"pad_token_id": None, "model_type": "roberta"},
+            (
+                {"model_type": "modernbert", "layer_types": ["sliding_attention"]},
+                "layer_types has 1 entries for 2 layers",
+            ),
+        ],
+    ),
+    (
+        SIZES | VERSION_3 | {"model_type": "deberta-v2"},
+        [
+            *(
+                (
+                    {"position_buckets": buckets, "max_relative_positions": farthest}
+                    | {"max_position_embeddings": 49},
+                    BUCKETS.format(buckets),
+                )
+                for buckets, farthest in ((1, 20), (16, 9), (2, 2), (96, -1))
+            ),
+            {"conv_kernel_size": 3},
+            {"attention_score": "additive"},
+            {"norm_rel_ebd": "other"},
+        ],
+    ),
+    (SIZES | {"model_type": "albert"}, [{"inner_group_num": 2}]),
+    (SIZES | {"model_type": "mpnet"}, [{"relative_attention_num_buckets": 64}]),
+    (
+        SIZES | {"model_type": "roberta"},
+        [({"max_position_embeddings": 2}, "max_position_embeddings: Input should be greater than")],
+    ),
+    (
+        FIRST_NOMIC,
+        [{"prenorm": True}, {"rotary_emb_fraction": 0.5}, {"rotary_scaling_factor": 2.0}],
+    ),
+    (
+        GTE_FIELDS,
+        [
+            {"position_embedding_type": "absolute"},
+            {"layer_norm_type": "rms_norm"},
+            {"logn_attention_scale": True},
+            ({"rope_scaling": NTK | {"mixed_b": 0.75}}, "mixed_b"),
+        ],
+    ),
+    (GEMMA3 | {"model_type": "gemma3_text"}, [{"attn_logit_softcapping": 50.0}]),
+    (
+        QWEN3 | {"model_type": "qwen3"},
+        [({"num_key_value_heads": 3}, "not a multiple of num_key_value_heads 3")],
+    ),
+    (
+        PUBLISHED | SIZES,
+        [
+            {"position_embedding_type": "absolute", "model_type": "jina_embeddings_v3"},
+            {"rotary_emb_interleaved": True},
+            {"type_vocab_size": 2},
+            {"lora_rank": 0},
+        ],
+    ),
+    (
+        PICTURES | {"model_type": "dinov2_with_registers"},
+        [
+            ({"patch_size": [14, 16]}, "patches of 14 × 16 pixels are not square"),
+            ({"image_size": 13}, "smaller than a patch of 14 pixels"),
+            ({"image_size": 14 * 100}, "has 10000 patches; at most 8192 are supported"),
+            ({"num_channels": 1}, "num_channels: Input should be 3"),
+            {"image_size": [42]},
+            {"attention_score": "cosine"},
+        ],
+    ),
+    (
+        T5_SIZES | {"model_type": "t5"},
+        [
+            (
+                {"feed_forward_proj": "gated-mish"},
+                "feed_forward_proj 'gated-mish' is not supported",
+            ),
+            (
+                {"feed_forward_proj": "relu-gated"},
+                "feed_forward_proj 'relu-gated' is not supported",
+            ),
+            {"relative_attention_num_buckets": 3},
+            ({"relative_attention_max_distance": 6}, "relative_attention_max_distance 6 gives"),
+            {"is_decoder": True},
+            ({"is_encoder_decoder": False}, "is_encoder_decoder is false"),
+            {"attention_score": "cosine"},
+        ],
+    ),
+]
+"""Configs, and changes that are refused, with the message if it is not the changed key's."""
 
 
 @pytest.mark.parametrize(
     ("fields", "change", "named"),
     [
-        (SIZES | {"model_type": "albert"}, {"inner_group_num": 2}, "inner_group_num"),
-        *(
-            (
-                DEBERTA | {"max_position_embeddings": 49},
-                {"position_buckets": buckets, "max_relative_positions": farthest},
-                f"position_buckets {buckets} with",
-            )
-            for buckets, farthest in ((1, 20), (16, 9), (2, 2), (96, -1))
-        ),
-        (DEBERTA, {"conv_kernel_size": 3}, "conv_kernel_size"),
-        (DEBERTA, {"attention_score": "additive"}, "attention_score"),
-        (DEBERTA, {"norm_rel_ebd": "other"}, "norm_rel_ebd"),
-        (
-            SIZES | {"model_type": "mpnet"},
-            {"relative_attention_num_buckets": 64},
-            "relative_attention_num_buckets",
-        ),
-        (FIRST_NOMIC, {"prenorm": True}, "prenorm"),
-        (FIRST_NOMIC, {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction"),
-        (FIRST_NOMIC, {"rotary_scaling_factor": 2.0}, "rotary_scaling_factor"),
-        (
-            SIZES | {"model_type": "roberta"},
-            {"max_position_embeddings": 2},
-            "max_position_embeddings: Input should be greater than",
-        ),
-        (GTE_FIELDS, {"position_embedding_type": "absolute"}, "position_embedding_type"),
-        (GTE_FIELDS, {"layer_norm_type": "rms_norm"}, "layer_norm_type"),
-        (GTE_FIELDS, {"logn_attention_scale": True}, "logn_attention_scale"),
-        (GTE_FIELDS, {"rope_scaling": NTK | {"mixed_b": 0.75}}, "mixed_b"),
-        (
-            GEMMA3 | {"model_type": "gemma3_text"},
-            {"attn_logit_softcapping": 50.0},
-            "attn_logit_softcapping",
-        ),
-        (
-            QWEN3 | {"model_type": "qwen3"},
-            {"num_key_value_heads": 3},
-            "not a multiple of num_key_value_heads 3",
-        ),
+        pytest.param(fields, change, named, id=f"{fields['model_type']}-{change}")
+        for fields, cases in REFUSED
+        for case in cases
+        for change, named in [case if isinstance(case, tuple) else (case, next(iter(case)))]
     ],
-    ids=str,
 )
-def test_another_build_is_refused_by_name(
-    fields: dict[str, Any], change: dict[str, Any], named: str
-) -> None:
+def test_another_build_is_refused_by_name(fields: Change, change: Change, named: str) -> None:
     assert named in refused(ConfigError, "", parse_config, fields | change)
 
 

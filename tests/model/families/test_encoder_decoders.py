@@ -201,24 +201,6 @@ def test_a_bias_that_the_first_t5_left_over_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"feed_forward_proj": "gated-mish"}, "feed_forward_proj 'gated-mish' is not supported"),
-        ({"feed_forward_proj": "relu-gated"}, "feed_forward_proj 'relu-gated' is not supported"),
-        ({"relative_attention_num_buckets": 3}, "relative_attention_num_buckets"),
-        ({"relative_attention_max_distance": 6}, "relative_attention_max_distance 6 gives"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"is_encoder_decoder": False}, "is_encoder_decoder is false"),
-        ({"attention_score": "cosine"}, "attention_score"),
-    ],
-    ids=str,
-)
-def test_what_t5_does_not_support_is_refused_by_name(change: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        parse_config(T5_SIZES | {"model_type": "t5"} | change)
-
-
-@pytest.mark.parametrize(
     ("positions", "tokens"), [(None, 1024), (512, 1024), (2048, 2048), (10**9, 8192)]
 )
 def test_a_text_has_as_many_tokens_as_the_config_says(positions: int | None, tokens: int) -> None:

@@ -15,12 +15,11 @@ from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.families.jina_v3 import folder_name, task_folders, task_names
-from model.families.registry import parse_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.checkpoints import edit_json
 from tests.model.families.parity import LENGTHS, SIZES, assert_equal_to, texts_of
-from tests.model.jina_v3 import PUBLISHED, TASKS, Reference, write_published, write_with_folders
+from tests.model.jina_v3 import TASKS, Reference, write_published, write_with_folders
 
 
 def test_without_adapters_it_equals_transformers(tmp_path: Path) -> None:
@@ -78,20 +77,6 @@ def test_an_adapter_of_peft_may_leave_maps_and_have_a_lower_rank(tmp_path: Path)
     )
     edit_json(folder / "retrieval_query" / "adapter_config.json", r=1, lora_alpha=1.5)
     compare_tasks(load_checkpoint(folder), reference)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"position_embedding_type": "absolute", "model_type": "jina_embeddings_v3"}, "position_e"),
-        ({"rotary_emb_interleaved": True}, "rotary_emb_interleaved"),
-        ({"type_vocab_size": 2}, "type_vocab_size"),
-        ({"lora_rank": 0}, "lora_rank"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        parse_config(PUBLISHED | SIZES | change)
 
 
 def test_missing_adapters_are_refused_by_name(tmp_path: Path) -> None:

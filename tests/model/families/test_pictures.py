@@ -48,23 +48,6 @@ def test_special_tokens_have_names(model_type: str, names: tuple[str, ...]) -> N
     assert patches_of(config).special_tokens == names
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"patch_size": [14, 16]}, "patches of 14 × 16 pixels are not square"),
-        ({"image_size": 13}, "smaller than a patch of 14 pixels"),
-        ({"image_size": 14 * 100}, "has 10000 patches; at most 8192 are supported"),
-        ({"num_channels": 1}, "num_channels: Input should be 3"),
-        ({"image_size": [42]}, "image_size"),
-        ({"attention_score": "cosine"}, "attention_score"),
-    ],
-    ids=str,
-)
-def test_a_config_that_is_not_supported(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        parse_config(FIELDS | changes)
-
-
 TEXT, VISION = {"hidden_size": 8}, {"hidden_size": 6}
 
 

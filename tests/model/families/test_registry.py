@@ -145,34 +145,6 @@ def test_names_of_our_own_are_not_read() -> None:
     assert parse_config(VALID | layouts) == parse_config(VALID)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"add_cross_attention": True}, "add_cross_attention"),
-        ({"hidden_act": "mish"}, "hidden_act"),
-        ({"attention_score": "dot"}, "attention_score"),
-        ({"attention_normalizer": "entmax"}, "attention_normalizer"),
-        ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads 5"),
-        ({"num_attention_heads": 0}, "num_attention_heads"),
-        ({"hidden_size": -12}, "hidden_size"),
-        ({"vocab_size": "many"}, "vocab_size"),
-        ({"layer_norm_eps": 0}, "layer_norm_eps"),
-        ({"intermediate_size": 1.5}, "intermediate_size"),
-        ({"max_position_embeddings": None}, "max_position_embeddings"),
-        ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id"),
-        (
-            {"model_type": "modernbert", "layer_types": ["sliding_attention"]},
-            "layer_types has 1 entries for 2 layers",
-        ),
-    ],
-    ids=str,
-)
-def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], named: str) -> None:
-    assert named in refusal(VALID | change)
-
-
 def test_all_problems_are_named_together() -> None:
     fields = {"model_type": "bert", "hidden_act": "mish", "num_hidden_layers": 0}
     message = refusal(fields)
