@@ -68,7 +68,7 @@ def _metrics(group: str) -> str:
             of = "requests" if "route" in labels else "models" if "model" in labels else "service"
             if of == group:
                 name = metric._name + ("_total" if metric._type == "counter" else "")
-                kind, says = metric._type, _sentence(metric._documentation)
+                kind, says = str(metric._type), _sentence(metric._documentation)
                 rows.append((f"`{name}`", kind, ", ".join(labels), says))
     return _table(("metric", "type", "labels", "value"), rows)
 
@@ -99,7 +99,7 @@ def _routes() -> str:
         (f"`{method} {route.path_format}`", _sentence(" ".join(does.split())))
         for route in served([NATIVE, DIALECTS[-1]])
         for does in [(route.endpoint.__doc__ or "").split("\n\n")[0]]
-        for method in sorted(route.methods - {"HEAD"})
+        for method in sorted({*(route.methods or ())} - {"HEAD"})
     )
     return _table(("route", "does"), rows)
 
