@@ -33,6 +33,7 @@ export async function picturePage(store) {
   const other = Object.assign(holder(store), { selected: null });
   listen(store, (file) => choice.open([file]));
   const endOf = () => choice.end;
+  setTimeout(choice.begin);
   const { arrived } = store;
   return {
     views: {
@@ -89,6 +90,11 @@ function chooserOf(store) {
   const choice = Object.assign(holder(store), {
     end: /** @type {import('./maps.js').End} */ ('from'),
     example: async () => choice.open([await examplePicture()]),
+    /** Show the example until a picture is chosen. */
+    async begin() {
+      const picture = await examplePicture();
+      if (!choice.picture && !choice.error) await choice.open([picture]);
+    },
     choosing(/** @type {import('./maps.js').End} */ end) {
       choice.end = end;
       store.redraw();

@@ -20,7 +20,7 @@ export function saveButtons(store) {
   ) => html`<button type="button" class="quiet" id=${`export-${kind.toLowerCase()}`}
     ?disabled=${!store.savable} @click=${() => save(store, kind)}>${kind}</button>`;
   return html`<div class="exports" role="group" aria-label="Export what is seen">
-    <span class="says" aria-hidden="true">${store.announced}</span><button type="button" class="quiet" id="copy-link" @click=${copy}>Copy link</button>${['PNG', 'SVG', 'JSON'].map(button)}</div>`;
+    <span class="says" aria-hidden="true">${store.announced}</span><button type="button" class="quiet" id="copy-link" @click=${copy}>Copy link</button>${['PNG', 'SVG', 'JSON', 'HTML'].map(button)}</div>`;
 }
 
 /** Copy a text to the clipboard, and return whether it is there. @param {string} text */
@@ -57,14 +57,55 @@ async function save(store, kind) {
   const title = [name, model, texts.join(' / ')].filter(Boolean).join(' · ');
   const heading = title.length > MOST_TITLE ? `${title.slice(0, MOST_TITLE - 1)}…` : title;
   const content = { model, texts, ...(own ? {} : { tokens }), off, words, view, ...json };
-  const file =
-    kind === 'JSON' ? toJson(content) : kind === 'SVG' ? toSvg(scene, heading) : await toPng(scene, heading);
+  const made = {
+    JSON: () => toJson(content),
+    SVG: () => toSvg(scene, heading),
+    PNG: () => toPng(scene, heading),
+    HTML: async () => toHtml(name, content, await toSvg(scene, heading).text()),
+  };
+  const file = await made[/** @type {keyof typeof made} */ (kind)]();
   download(file, `headscope ${name}.${kind.toLowerCase()}`.replaceAll(' ', '-'));
   store.announce(`Saved as ${kind}.`);
 }
 
 /** @param {Object} content */
 const toJson = (content) => new Blob([`${JSON.stringify(content, null, 1)}\n`], { type: 'application/json' });
+
+/**
+ * Return a page for a colleague, which shows the picture and its numbers offline and has no script.
+ *
+ * @param {string} name of the view
+ * @param {{model: string, texts: string[]}} content
+ * @param {string} svg
+ */
+function toHtml(name, content, svg) {
+  const page = document.implementation.createHTMLDocument(`${name} · Headscope`);
+  const meta = page.createElement('meta');
+  meta.setAttribute('charset', 'utf-8');
+  page.head.prepend(meta);
+  const add = (
+    /** @type {string} */ tag,
+    /** @type {string} */ text,
+    parent = /** @type {Element} */ (page.body),
+  ) => {
+    const node = page.createElement(tag);
+    node.textContent = text;
+    parent.append(node);
+    return node;
+  };
+  add('h1', name);
+  for (const text of content.texts) add('blockquote', text);
+  page.body.append(
+    page.importNode(new DOMParser().parseFromString(svg, 'image/svg+xml').documentElement, true),
+  );
+  const numbers = add('details', '');
+  add('summary', 'Numbers', numbers);
+  add('pre', JSON.stringify(content, null, 1), numbers);
+  add('p', `${content.model}, by Headscope: `).append(
+    Object.assign(page.createElement('a'), { href: location.href, textContent: location.href }),
+  );
+  return new Blob([`<!doctype html>\n${page.documentElement.outerHTML}\n`], { type: 'text/html' });
+}
 
 /** Let the browser save a file. @param {Blob} blob @param {string} name */
 export function download(blob, name) {

@@ -72,7 +72,7 @@ export const textsView = {
       ${refusal ? html`<p class="problem" role="alert">${refusal}</p>` : nothing}
       ${otherTextProblem(store)}
       ${shown ? notes(shown.reply) : nothing}
-      ${shown?.reply.results.length ? html`${similarTokens(store, shown, parts)}${distributions(shown.reply)}${best(store, shown)}` : nothing}`;
+      ${shown?.reply.results.length ? html`${best(store, shown)}${distributions(shown.reply)}${similarTokens(store, shown, parts)}` : nothing}`;
   },
 
   says: ({ asked, reply }, parts, state) =>

@@ -109,7 +109,7 @@ def take_picture(folder: str) -> None:
         context = browser.new_context(color_scheme=scheme, viewport=size)
         visitor = Visitor(context, url)
         page = visitor.open(visitor.state(**state))
-        page.get_by_label("Choose a picture").set_input_files(photograph)
+        page.get_by_label("Another picture", exact=True).set_input_files(photograph)
         take(page, FOLDER / "picture.png")
         visitor.check()
 

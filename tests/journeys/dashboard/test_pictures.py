@@ -81,12 +81,14 @@ def opened(
     file: Any = FILE,
     **state: Any,
 ) -> Page:
-    """Open the page, and choose the picture."""
+    """Open the page, which shows its example, and choose the picture."""
     options: dict[str, Any] = {"has_touch": True} if touch else {}
     if scheme != "light":
         options["color_scheme"] = scheme
     page = pictures.open(query + pictures.state(**state), **options)
-    page.get_by_label("Choose a picture").set_input_files(file)
+    page.locator(".picture-name").wait_for()
+    page.get_by_label("Another picture", exact=True).set_input_files(file)
+    expect(page.locator(".picture-name")).not_to_have_text("Example")
     return page
 
 
@@ -177,7 +179,7 @@ def test_a_patch_is_chosen_by_click_keys_and_button(
     kept = "() => [localStorage.length, sessionStorage.length, document.cookie.length]"
     assert page.evaluate(kept) == [0, 0, 0]
     page.reload()
-    expect(view(page).get_by_text("Choose a picture to see where each head looks.")).to_be_visible()
+    expect(page.locator(".picture-name")).to_have_text("Example")
 
 
 def test_all_heads_rollout_and_ablation(pictures: Visitor, weights: NDArray[np.float32]) -> None:

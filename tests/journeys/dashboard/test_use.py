@@ -144,6 +144,23 @@ def test_a_map_as_files(visitor, animal):
     assert len(image.getcolors(maxcolors=image.width * image.height)) > 100
 
 
+def test_a_page_for_a_colleague_needs_no_service_and_no_script(visitor):
+    text = "A <b>bold</b> cat & a <script>dog</script>."
+    page = visitor.open(visitor.state(view="head", a=text))
+    said(page, "Layer 0 head 0 shown.")
+    content, name = saved(page, "HTML")
+    assert name == "headscope-layer-0-head-0.html"
+    assert b"<script" not in content
+    plain = page.context.browser.new_context(offline=True, java_script_enabled=False)
+    other = plain.new_page()
+    other.set_content(content.decode())
+    assert other.locator("blockquote").inner_text() == text
+    expect(other.locator("svg text", has_text=re.compile("^cat$"))).to_have_count(4)
+    numbers = json.loads(other.locator("pre").text_content())
+    assert numbers == json.loads(saved(page, "JSON")[0])
+    plain.close()
+
+
 def test_every_view_as_files(visitor, animal):
     page = visitor.open(visitor.state(layer=3, head=1, sort="entropy"))
     for view, status in STATUS.items():
