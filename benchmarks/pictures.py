@@ -30,6 +30,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor, CLIPTokenizer
 
 from benchmarks.harness.timing import in_turn, median_ratio
+from benchmarks.harness.vectors import least_cosine
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.config.precision import Precision
@@ -120,13 +121,6 @@ class Headscope:
         return capability(self.runtime, Heads).attention(state, state, layer, [0])
 
 
-def cosines(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the least cosine of two lists of vectors."""
-    products = (one * other).sum(axis=1)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float((products / lengths).min())
-
-
 def measure(folder: Path, layers: int, rounds: int, count: int, chosen: list[Precision]) -> None:
     """Print the ratios of all ways."""
     checkpoint, threads = write_checkpoint(folder / "clip", layers), torch.get_num_threads()
@@ -148,7 +142,7 @@ def measure(folder: Path, layers: int, rounds: int, count: int, chosen: list[Pre
     ways |= {f"Headscope {name}": partial(one.encode, images) for name, one in own.items()}
     expected = transformers()
     for way, encode in ways.items():
-        least = cosines(encode(), expected)
+        least = least_cosine(encode(), expected)
         print(f"{way}: least cosine {least:.6f}")
         if least < LEAST_COSINE.get(way.removeprefix("Headscope "), 0.99999):
             raise SystemExit(f"{way} computes other vectors")

@@ -32,6 +32,7 @@ from torch.utils._pytree import tree_map
 from benchmarks.harness.builds import BUILDS, write
 from benchmarks.harness.report import markdown
 from benchmarks.harness.service import default_checkpoint
+from benchmarks.harness.vectors import least_cosine
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.export.calibration import batches_of, calibration_batches, similarity_batches
@@ -115,12 +116,6 @@ def _product(linear: Int8Linear, x: Tensor) -> Tensor:
     return y if linear.bias is None else y + linear.bias
 
 
-def cosines(a: Floats, b: Floats) -> Floats:
-    """Return the cosine of each row of `a` with the same row of `b`."""
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    return (a * b).sum(axis=-1) / np.maximum(norms, 1e-30)
-
-
 def rows_of(
     name: str, checkpoint: Checkpoint, arguments: argparse.Namespace
 ) -> Iterator[list[Any]]:
@@ -145,12 +140,12 @@ def rows_of(
         with context:
             found, found_odd, rho = compute(encoder)
         layers = [
-            min(float(cosines(a[layer], b[layer]).min()) for a, b in zip(exact, found, strict=True))
+            min(least_cosine(a[layer], b[layer]) for a, b in zip(exact, found, strict=True))
             for layer in range(len(exact[0]))
         ]
         print(f"{name} {kind}, least cosine of a token by layer: {np.round(layers, 3).tolist()}")
         figures = similarity(checkpoint.vectors(exact), checkpoint.vectors(found))
-        least = float(cosines(exact_odd, found_odd).min())
+        least = least_cosine(exact_odd, found_odd)
         spearman = f"{100 * rho:.2f} ({100 * exact_rho:.2f})" if pairs else ""
         yield [name, kind, *list(figures.model_dump().values())[1:], f"{least:.4f}", spearman]
 

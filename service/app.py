@@ -15,7 +15,7 @@ from service.api.wire.route import direct_routes
 from service.engines.contract import Engine
 from service.health.readiness import Peers
 from service.http.admission import Admission
-from service.http.exchange import Application, ExchangeMiddleware, cors_of
+from service.http.exchange import Application, ExchangeMiddleware, Turns, cors_of
 from service.models.state import ServiceState, build_state
 from service.models.table import Models, banner
 from service.settings import Settings
@@ -59,7 +59,7 @@ def application(state: ServiceState) -> FastAPI:
             installed.
 
     """
-    settings, peers = state.settings, state.peers
+    settings, peers, state.turns = state.settings, state.peers, Turns()
     if settings.image_hosts is not None:
         require("--image-hosts", "httpx")
         from service.http.image_fetch import ImageFetcher  # noqa: PLC0415 - needs httpx

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from benchmarks.harness.report import markdown
+
 
 class Scale(Enum):
     """Size of a trial: full, as in docs/runbook.md, or short enough for a test."""
@@ -54,9 +56,8 @@ def exactly(name: str, expected: object, found: object) -> Gate:
 
 def table(gates: Sequence[Gate]) -> str:
     """Return the gates as a Markdown table."""
-    rows = ["| gate | must | found | passed |", "|---|---|---|---|"]
-    rows += [f"| {g.name} | {g.must} | {g.found} | {'yes' if g.passed else 'NO'} |" for g in gates]
-    return "\n".join(rows)
+    rows = ((g.name, g.must, g.found, "yes" if g.passed else "NO") for g in gates)
+    return markdown(("gate", "must", "found", "passed"), rows)
 
 
 def _shown(value: float) -> str:

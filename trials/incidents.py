@@ -7,7 +7,7 @@ import contextlib
 import os
 import resource
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,7 @@ from testing.haproxy import Balancer
 from testing.process import Service
 from trials.faults import REPLY, TRIGGERS, stall
 from trials.prometheus import KEY, SCRAPE_SECONDS
-from trials.servers import BINARY
+from trials.servers import BINARY, meanwhile
 
 Incident = Callable[[Service, Path], contextlib.AbstractAsyncContextManager[None]]
 """Function of a service and its artifact's folder; its context lasts as long as the incident."""
@@ -40,20 +40,6 @@ async def asking(
         with contextlib.suppress(OSError, Lost):
             await ask(service.port, path, body, **headers)
         await asyncio.sleep(pause)
-
-
-@contextlib.asynccontextmanager
-async def meanwhile(*jobs: Awaitable[None]) -> AsyncIterator[None]:
-    """Run jobs during the block."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for ended in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(ended, Exception):
-                raise ended
 
 
 def normal(service: Service) -> contextlib.AbstractAsyncContextManager[None]:

@@ -33,7 +33,7 @@ from testing.client import ask, request
 from testing.load import Job, load_beside
 from testing.pictures import crowded
 from trials.gates import Gate, Scale, at_most, exactly
-from trials.servers import BINARY, SEED, Probes, Service, load, p99, probing, serve
+from trials.servers import BINARY, SEED, Probes, Service, load, meanwhile, p99, probing, serve
 
 RATE = 10.0
 """Single texts a second."""
@@ -109,9 +109,8 @@ def sending(path: str, body: object, connections: int = 1, binary: bool = False)
     return beside
 
 
-@contextlib.asynccontextmanager
-async def slow_reader(service: Service) -> AsyncIterator[None]:
-    """A client that takes 75 MB of maps, 64 KiB at a time."""
+def slow_reader(service: Service) -> AbstractAsyncContextManager[None]:
+    """Run a client that takes 75 MB of maps, 64 KiB at a time."""
     content = request("/attention", {"inputs": [WORDS] * 4, **CUT}, BINARY)
 
     async def read() -> None:
@@ -124,12 +123,7 @@ async def slow_reader(service: Service) -> AsyncIterator[None]:
                 while await reader.read(SLOW_BYTES):
                     await asyncio.sleep(SLOW_SECONDS)
 
-    task = asyncio.create_task(read())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    return meanwhile(read())
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +115,22 @@ class Probes:
 
 
 @contextlib.asynccontextmanager
-async def probing(service: Service, probes: Probes) -> AsyncIterator[None]:
+async def meanwhile(*jobs: Awaitable[None]) -> AsyncIterator[None]:
+    """Run jobs during the block."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+
+
+def probing(
+    service: Service, probes: Probes, pause: float = PROBE_SECONDS
+) -> contextlib.AbstractAsyncContextManager[None]:
     """Probe liveness during the block, each time over a new connection."""
 
     async def probe() -> None:
@@ -127,14 +142,9 @@ async def probing(service: Service, probes: Probes) -> AsyncIterator[None]:
             except (Lost, OSError):
                 probes.failed += 1
             probes.latencies_ms.append(1000 * (time.perf_counter() - started))
-            await asyncio.sleep(PROBE_SECONDS)
+            await asyncio.sleep(pause)
 
-    task = asyncio.create_task(probe())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    return meanwhile(probe())
 
 
 def p99(latencies_ms: Sequence[float]) -> float:

@@ -29,10 +29,10 @@ from safetensors.numpy import load_file, save_file
 
 from benchmarks.harness.service import default_artifact
 from model.artifact.manifest import GOLDEN, MANIFEST
-from testing.client import Connection, Reply, ask, request
+from testing.client import Reply, ask, request
 from testing.clients import Clients, Judge
 from trials.gates import Gate, Scale, at_least, at_most, exactly
-from trials.servers import Service, serve
+from trials.servers import Probes, Service, probing, serve
 
 CONNECTIONS, MODELS, VERSIONS, SEED = 64, 5, (1, 2), 11
 UNTOUCHED = "m4"
@@ -44,7 +44,7 @@ BUSY, GONE = 409, 404
 HUGE, BUDGET_BYTES = "huge", 8 * 2**30
 """Model whose batches exceed the memory budget, and the budget, which holds all others."""
 SLOWER = 1.5
-SILENT_SECONDS = 0.1
+SILENT_MS = 100.0
 GROWTH = 1.05
 
 
@@ -178,21 +178,9 @@ async def damaged(port: int, root: Path, name: str, version: int) -> int:
         graph.write_bytes(whole)
 
 
-async def silence(port: int, stop: asyncio.Event) -> float:
-    """Return the longest seconds of a liveness probe, over one connection, until an event."""
-    longest = 0.0
-    async with await Connection.to(port) as connection:
-        while not stop.is_set():
-            began = time.monotonic()
-            await connection.ask(request("/health/live"))
-            longest = max(longest, time.monotonic() - began)
-            await asyncio.sleep(0.02)
-    return longest
-
-
 async def swaps(scale: Scale) -> list[Gate]:
     """Swap, unload, damage and load again."""
-    rounds, quiet = scale.of(120, 2), scale.of(30, 1)
+    rounds, quiet, probes = scale.of(120, 2), scale.of(30, 1), Probes()
     with repository(sized_versions()) as root:
         flags = ["--engine", "fake", "--models", str(root), "--admin-keys", "admin"]
         async with serve(*flags, "--memory-budget", str(BUDGET_BYTES)) as service:
@@ -203,7 +191,8 @@ async def swaps(scale: Scale) -> list[Gate]:
                 began = time.monotonic()
                 await asyncio.sleep(quiet)
                 changing = time.monotonic()
-                statuses, grown, longest = await _rounds(service, load, root, rounds)
+                async with probing(service, probes, pause=0.02):
+                    statuses, grown = await _rounds(service, load, root, rounds)
                 ended = time.monotonic()
     ratio = load.p99(changing, ended) / load.p99(began, changing)
     growth, outcomes = GROWTH * scale.slack, load.clients.outcomes
@@ -215,18 +204,17 @@ async def swaps(scale: Scale) -> list[Gate]:
         exactly("… of loads of a damaged version", set(), statuses["damaged"] - {400, BUSY}),
         exactly("… of loads beyond the memory budget", {507}, statuses["huge"]),
         at_most("p99 of the untouched model, × before", SLOWER * scale.slack, ratio),
-        at_most("longest liveness probe", SILENT_SECONDS * scale.slack, longest, " s"),
+        *probes.gates("", SILENT_MS * scale.slack),
         at_most("memory after the last tenth of commands, × the first", growth, grown),
     ]
 
 
 async def _rounds(
     service: Service, load: Load, root: Path, rounds: int
-) -> tuple[dict[str, set[int]], float, float]:
-    """Return the statuses of each command, the growth of memory, and the longest probe."""
+) -> tuple[dict[str, set[int]], float]:
+    """Return the statuses of each command, and the growth of memory."""
     statuses: dict[str, set[int]] = {name: set() for name in ("swap", "unload", "damaged", "huge")}
-    chance, sizes, stop = random.Random(SEED), list[int](), asyncio.Event()
-    probing = asyncio.create_task(silence(service.port, stop))
+    chance, sizes = random.Random(SEED), list[int]()
     names = [name for name in load.served if name != UNTOUCHED]
     for _ in range(rounds):
         statuses["swap"].add(await swap(service.port, load, chance.choice(names)))
@@ -236,10 +224,8 @@ async def _rounds(
         statuses["damaged"].add(await damaged(service.port, root, name, other))
         statuses["huge"].add(await command(service.port, f"{HUGE}/load"))
         sizes.append(service.resident_bytes())
-    stop.set()
     tenth = max(1, rounds // 10)
-    grown = float(np.median(sizes[-tenth:]) / np.median(sizes[tenth - 1 : 2 * tenth]))
-    return statuses, grown, await probing
+    return statuses, float(np.median(sizes[-tenth:]) / np.median(sizes[tenth - 1 : 2 * tenth]))
 
 
 NAME, GOOD, WRONG = "m", ("1", "2"), "3"

@@ -10,9 +10,9 @@ class OtherVectorsError(Exception):
 
 
 def least_cosine(found: np.ndarray, expected: np.ndarray) -> float:
-    """Return the smallest cosine of any row of `[text, feature]` with its counterpart."""
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    return float(((found * expected).sum(axis=1) / norms).min())
+    """Return the smallest cosine of any row `[…, feature]` with its counterpart."""
+    norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
+    return float(((found * expected).sum(axis=-1) / norms).min())
 
 
 def check_vectors(name: str, found: np.ndarray, expected: np.ndarray, least: float) -> float:

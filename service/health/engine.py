@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from service.engines.contract import Engine, TextTask
-from service.errors import EngineUnavailable, ServiceError
+from service.errors import ServiceError
 from service.health.live_verification import LiveVerification
 from service.inference.engine_pool import EnginePool
 from service.scheduler.scheduler import Scheduler
@@ -70,30 +70,35 @@ class EngineHealth:
             return scheduler.failure
         return failure if scheduler.last_success < failed_at else ""
 
-    async def check(self) -> str:
-        """Return the failure of the model's own engine if a stand-in serves, else empty.
+    async def check(self) -> tuple[str, str]:
+        """Return the failure of the model, and the reason for which a stand-in serves; or empty."""
+        failure, degraded = self.live_verification.problem or self.fallback_failure, ""
+        try:
+            if not failure:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    scheduler = await self.engines.get(None)
+                failure, degraded = await self._failure_of(scheduler), self.engines.failure
+        except TimeoutError:
+            failure = "PyTorch is starting"
+        except ServiceError as error:
+            failure = error.detail
+        return failure, degraded
 
-        Raises:
-            EngineUnavailable: the model does not answer, or its answers are wrong.
-
-        """
-        failure = self.live_verification.problem or self.fallback_failure
-        if failure:
-            raise EngineUnavailable(failure, retry_after_seconds=5)
+    async def _failure_of(self, scheduler: Scheduler) -> str:
+        """Return the failure of an engine, by its last batch or by a probe; or empty."""
+        if scheduler.failure or time.monotonic() - scheduler.last_success <= FRESH_SECONDS:
+            return scheduler.failure
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                scheduler = await self.engines.get(None)
+                await scheduler.submit("encode", [self.probe])
         except TimeoutError:
-            raise EngineUnavailable("PyTorch is starting", retry_after_seconds=5) from None
-        if scheduler.failure:
-            raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
-        if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
-            try:
-                await _probe(scheduler, self.probe)
-            except EngineUnavailable as error:
-                self._probed = (time.monotonic(), error.detail)
-                raise
-        return self.engines.failure
+            failure = f"the engine did not answer a probe within {PROBE_SECONDS:g} s"
+        except ServiceError as error:
+            failure = f"the engine failed a probe: {error.detail}"
+        else:
+            return ""
+        self._probed = (time.monotonic(), failure)
+        return failure
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -179,17 +184,3 @@ class EngineHealth:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             self.give_up(f"{self.label}the watch over the engine failed: {type(error).__name__}")
-
-
-async def _probe(scheduler: Scheduler, task: TextTask) -> None:
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            await scheduler.submit("encode", [task])
-    except TimeoutError:
-        raise EngineUnavailable(
-            f"the engine did not answer a probe within {PROBE_SECONDS:g} s", retry_after_seconds=5
-        ) from None
-    except ServiceError as error:
-        raise EngineUnavailable(
-            f"the engine failed a probe: {error.detail}", retry_after_seconds=5
-        ) from None

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
-from service.errors import EngineUnavailable, ServiceError
+from service.errors import EngineUnavailable
 from service.health.engine import PROBE_SECONDS, EngineHealth
 
 Answers = Mapping[str, Callable[[], Awaitable[str]]]
@@ -115,41 +115,35 @@ class Readiness:
             EngineUnavailable: a worker or a model does not answer, or its answers are wrong.
 
         """
-        degraded = await self.check_process()
-        if self._peers:
+        failure, degraded = await self._check_process()
+        if self._peers and not failure:
             answers = await self._peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
             for index, answer in answers.items():
                 if answer.startswith(DEGRADED):
                     degraded = degraded or f"worker {index}: {answer.removeprefix(DEGRADED)}"
                 elif answer:
-                    raise EngineUnavailable(f"worker {index}: {answer}", retry_after_seconds=5)
+                    failure = failure or f"worker {index}: {answer}"
+        if failure:
+            raise EngineUnavailable(failure, retry_after_seconds=5)
         return degraded
 
     async def answer(self) -> str:
         """Return this worker's answer to the others: empty, the stand-in's reason, or a failure."""
-        try:
-            degraded = await self.check_process()
-        except ServiceError as error:
-            return error.detail
-        return DEGRADED + degraded if degraded else ""
+        failure, degraded = await self._check_process()
+        return failure or (DEGRADED + degraded if degraded else "")
 
-    async def check_process(self) -> str:
-        """Check this process alone, as `check` does; messages name each of several models."""
+    async def _check_process(self) -> tuple[str, str]:
+        """Return the failures of this process's models, and the reasons for which stand-ins serve.
+
+        Messages name each of several models.
+        """
         if self.draining:
-            raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
+            return "the service is stopping", ""
         models = self._models()
-        if len(models) == 1:
-            return await next(iter(models.values())).check()
-        results = await asyncio.gather(*map(_result, models.values()))
+        results = await asyncio.gather(*(model.check() for model in models.values()))
+        if len(results) == 1:
+            return results[0]
         named = list(zip(models, results, strict=True))
-        if failed := [f"{name}: {failure}" for name, (failure, _) in named if failure]:
-            raise EngineUnavailable("; ".join(failed), retry_after_seconds=5)
-        return "; ".join(f"{name}: {degraded}" for name, (_, degraded) in named if degraded)
-
-
-async def _result(model: EngineHealth) -> tuple[str, str]:
-    """Return the failure of a model, and the reason for which a stand-in serves it; or empty."""
-    try:
-        return "", await model.check()
-    except ServiceError as error:
-        return error.detail, ""
+        failures = [f"{name}: {failure}" for name, (failure, _) in named if failure]
+        degraded = [f"{name}: {reason}" for name, (_, reason) in named if reason]
+        return "; ".join(failures), "; ".join(degraded)

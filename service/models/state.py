@@ -14,7 +14,6 @@ from service.artifacts.opening import export_source, open_source
 from service.artifacts.repository import FIRST_VERSION, Source
 from service.engines.contract import Engine
 from service.health.readiness import Peers, Readiness
-from service.http.exchange import Turns
 from service.inference.tokenization.inputs import Cl100k
 from service.models.control import ModelControl
 from service.models.loading import MemoryBudget, ModelLoader
@@ -35,7 +34,8 @@ from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
 from service.telemetry.registry import Sample
 
-if TYPE_CHECKING:  # which needs httpx
+if TYPE_CHECKING:  # which need the web framework and httpx
+    from service.http.exchange import Turns
     from service.http.image_fetch import ImageFetcher
 
 _log = logging.getLogger("headscope")
@@ -97,8 +97,8 @@ class ServiceState:
     """Decoder of OpenAI's token ids; None unless the setting `token_ids` enables it."""
     images: ImageFetcher | None = None
     """Fetches of pictures by address; None without the setting `image_hosts`."""
-    turns: Turns = field(default_factory=Turns)
-    """Order in which replies are written."""
+    turns: Turns = field(init=False)
+    """Order in which replies are written, once the application is there."""
     hangs: bool = False
     """Whether an engine call is still running after the application has ended."""
     connections: list[Sized] = field(default_factory=list)

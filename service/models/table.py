@@ -212,11 +212,3 @@ def _served(model: ServedModel) -> str:
         height, width = manifest.images.size
         reads = f"pictures at {width} × {height} pixels, {model.inference.limits.max_tokens} tokens"
     return f"{model.name}: {manifest.precision} by {engine.name} ({engine.provider}), {reads}"
-
-
-def address_line(settings: Settings, host: str, port: int) -> str:
-    """Return a line that says what is served at an address."""
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    if port == settings.metrics_port:
-        return f"metrics and health, without a key: {url}/metrics"
-    return f"serving {url}, the dashboard: {url}/"

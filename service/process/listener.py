@@ -24,6 +24,7 @@ MOST_AT_ONCE = 64
 RETRY_SECONDS = 0.01
 EXHAUSTED_SECONDS = 1.0
 """Pause after the system had no descriptor or memory for a connection."""
+_log = logging.getLogger("headscope")
 EXHAUSTED = "cannot accept connections for now; new connections wait: %s"
 
 
@@ -66,9 +67,13 @@ def _bound(host: str, port: int, stack: contextlib.ExitStack) -> list[socket.soc
 class Listener:
     """Acceptor of connections on one socket, with backpressure."""
 
-    def __init__(self, listener: socket.socket, give: Callable[[socket.socket], bool]) -> None:
+    def __init__(
+        self, listener: socket.socket, give: Callable[[socket.socket], bool], settings: Settings
+    ) -> None:
         """Listen on a bound socket; `give` takes a connection, and returns whether it could."""
-        self.port = int(listener.getsockname()[1])
+        host, port, *_ = listener.getsockname()
+        self.scraped = port == settings.metrics_port
+        """Whether the socket is the metrics port's, which is closed last."""
         self._socket = listener
         self._give = give
         self._held: socket.socket | None = None
@@ -76,6 +81,7 @@ class Listener:
         self._exhausted = logs.Occasional()
         listener.listen(BACKLOG)
         self._watch()
+        _log.info("%s", address_line(settings, host, port))
 
     def close(self) -> None:
         """Accept the connections in the backlog, and stop listening."""
@@ -112,12 +118,18 @@ class Listener:
         self._retry = loop.call_later(seconds, self._watch)
 
 
+def address_line(settings: Settings, host: str, port: int) -> str:
+    """Return a line that says what is served at an address."""
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if port == settings.metrics_port:
+        return f"metrics and health, without a key: {url}/metrics"
+    return f"serving {url}, the dashboard: {url}/"
+
+
 FIRST_DESCRIPTOR = 3
 """Number of the first passed socket; see sd_listen_fds(3)."""
 BEATS = 2
 """Heartbeats in each interval of the watchdog; see sd_watchdog_enabled(3)."""
-
-_log = logging.getLogger("headscope")
 
 
 class ServiceManager:

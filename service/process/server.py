@@ -21,7 +21,6 @@ from uvicorn.server import ServerState
 from service.api.dialects import error_response
 from service.http.connection import HttpProtocol
 from service.models.state import state_of
-from service.models.table import address_line
 from service.process.listener import Listener, ServiceManager
 from service.settings import Settings
 from service.system import resources
@@ -33,8 +32,6 @@ FAILED_SECONDS = 1.0
 """Maximum time for which the port stays open after the service has failed."""
 IDLE_SECONDS = 1.0
 """Time limit of an idle connection after the port is closed."""
-
-_log = logging.getLogger("headscope")
 
 
 class Server(uvicorn.Server):
@@ -112,10 +109,7 @@ class Server(uvicorn.Server):
 
     def open(self, sockets: Iterable[socket.socket]) -> None:
         """Start listening on the sockets."""
-        for listener in sockets:
-            self._listeners.append(Listener(listener, self._take))
-            host, port, *_ = listener.getsockname()
-            _log.info("%s", address_line(self._settings, host, port))
+        self._listeners += [Listener(one, self._take, self._settings) for one in sockets]
 
     async def on_tick(self, counter: int) -> bool:
         """Count noted events, stop after a failure, and update default headers like uvicorn.
@@ -158,8 +152,7 @@ class Server(uvicorn.Server):
         if not self._state.readiness.draining:
             self.drain()
             await self._linger()
-        metrics_port = self._settings.metrics_port
-        scraped = {listener for listener in self._listeners if listener.port == metrics_port}
+        scraped = {listener for listener in self._listeners if listener.scraped}
         await self._close(set(self._listeners) - scraped)
         await _ended(self.server_state)
         await super().shutdown()

@@ -23,7 +23,6 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from model.artifact.manifest import Artifact
 from service.errors import EngineUnavailable
-from service.models.table import address_line
 from service.process import folder
 from service.process.channel import BEAT_SECONDS, MESSAGE_BYTES, SIGNALS, Assignment, Message
 from service.process.listener import Listener, ServiceManager, listening, service_manager
@@ -222,10 +221,7 @@ class Supervisor:
     async def _serve(self, sockets: Iterable[socket.socket]) -> None:
         indices = range(self._settings.workers)
         await _together(self._start(index) for index in indices)
-        self._listeners = [Listener(listener, self._give) for listener in sockets]
-        for listener in sockets:
-            host, port, *_ = listener.getsockname()
-            _log.info("%s", address_line(self._settings, host, port))
+        self._listeners = [Listener(one, self._give, self._settings) for one in sockets]
         _log.info("%d workers", len(indices))
         self._manager.ready(f"Serving by {len(indices)} workers")
         self._manager.watch(self._answers)
@@ -307,8 +303,7 @@ class Supervisor:
             worker.drain()
         if serving:
             await asyncio.sleep(self._settings.drain_delay_seconds)
-        metrics_port = self._settings.metrics_port
-        clients = [listener for listener in self._listeners if listener.port != metrics_port]
+        clients = [listener for listener in self._listeners if not listener.scraped]
         for listener in clients:
             listener.close()
         for worker in serving:

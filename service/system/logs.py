@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import islice
@@ -50,7 +50,7 @@ def configure(level: str, log_format: str) -> None:
     global _chosen  # noqa: PLW0603 - global, as logging is
     _chosen = (level, log_format)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(LineFormatter(json.dumps if log_format == "json" else text_line))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -90,20 +90,17 @@ def printable(text: str) -> str:
     )
 
 
-class TextFormatter(logging.Formatter):
-    """Formatter of a record as a line, with a further line for each exception."""
+class LineFormatter(logging.Formatter):
+    """Formatter of a record as lines."""
+
+    def __init__(self, write: Callable[[Mapping[str, Any]], str]) -> None:
+        """Write each line from its fields by `text_line` or `json.dumps`."""
+        super().__init__()
+        self._write = write
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record, or the lines that it has."""
-        return "\n".join(map(_text, _lines_of(record)))
-
-
-class JsonFormatter(logging.Formatter):
-    """Formatter of a record as a JSON object on one line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record, or the lines that it has."""
-        return "\n".join(map(json.dumps, _lines_of(record)))
+        return "\n".join(map(self._write, _lines_of(record)))
 
 
 def line(created: float, level: int, logger: str, message: str, request: str) -> dict[str, Any]:
@@ -122,8 +119,8 @@ def line(created: float, level: int, logger: str, message: str, request: str) ->
     return fields | {"request_id": request} if request else fields
 
 
-def _text(fields: Mapping[str, Any]) -> str:
-    """Return a line of text."""
+def text_line(fields: Mapping[str, Any]) -> str:
+    """Return the fields of a line as text, with a further line for each exception."""
     request = f" [{fields['request_id']}]" if "request_id" in fields else ""
     text = (
         f"{fields['time']} {fields['level']} {fields['logger']}{request}: "

@@ -20,8 +20,8 @@ class Log:
     def __init__(self) -> None:
         self._text, self._json = io.StringIO(), io.StringIO()
         self.handlers = [logging.StreamHandler(self._text), logging.StreamHandler(self._json)]
-        self.handlers[0].setFormatter(logs.TextFormatter())
-        self.handlers[1].setFormatter(logs.JsonFormatter())
+        self.handlers[0].setFormatter(logs.LineFormatter(logs.text_line))
+        self.handlers[1].setFormatter(logs.LineFormatter(json.dumps))
 
     @property
     def text(self) -> str:

@@ -126,7 +126,8 @@ async def ready(exchange: ApiExchange, model: str) -> Response:
         chosen = loaded_model(exchange, model)
         if exchange.service.readiness.draining:
             raise EngineUnavailable("the service is stopping")
-        await chosen.health.check()
+        if failure := (await chosen.health.check())[0]:
+            raise EngineUnavailable(failure)
     check_expected(exchange)
     return Response()
 

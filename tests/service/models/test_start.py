@@ -20,7 +20,8 @@ from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
 from service.models.served import ServedModel
 from service.models.state import build_state, state_of
-from service.models.table import address_line, banner
+from service.models.table import banner
+from service.process.listener import address_line
 from service.settings import Settings
 from service.system.distribution import version
 from tests.service.harness import GatedEngine, assert_problem

@@ -20,6 +20,7 @@ import pytest
 from service.process import folder
 from service.process import listener as module
 from service.process.listener import Listener, bound
+from service.settings import Settings
 from tests.service.harness import until
 from tests.service.logged import Log
 
@@ -38,7 +39,7 @@ async def test_connections_wait_until_they_are_taken_in() -> None:
         address = listener.getsockname()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
-        opened = Listener(listener, give)
+        opened = Listener(listener, give, Settings())
         clients = [socket.create_connection(address) for _ in range(100)]
         await asyncio.sleep(0.1)
         assert given == []
@@ -101,7 +102,7 @@ async def test_without_descriptors_connections_wait(
     with WithoutDescriptors() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
-        opened = Listener(listener, give)
+        opened = Listener(listener, give, Settings())
         began = time.monotonic()
         clients = [socket.create_connection(listener.getsockname()) for _ in range(3)]
         await until(lambda: listener.asked >= 5)
@@ -110,7 +111,7 @@ async def test_without_descriptors_connections_wait(
         listener.left = True
         await until(lambda: len(given) == 3)
         opened.close()
-    (line,) = [line for line in log.objects if line["logger"] == "headscope"]
+    (line,) = [line for line in log.objects if line["level"] == "error"]
     assert line["message"] == (
         "cannot accept connections for now; new connections wait: Too many open files"
     )
