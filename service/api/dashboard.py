@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from service.api.wire.media import is_known, prefers
 from service.api.wire.route import ApiExchange
-from service.dashboard.bundle import Bundle, bundle, bundle_part, order_of
+from service.dashboard.bundle import Bundle, bundle
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -99,7 +99,7 @@ def files() -> Mapping[str, StaticFile]:
         read[name] = StaticFile(bundled.script.encode(), MEDIA_TYPES[".js"])
         read[f"{name}.map"] = StaticFile(bundled.source_map.encode(), MEDIA_TYPES[".map"])
 
-    part = bundle_part(modules, PART_ENTRY, f"../{PART}.map", order_of(modules, ENTRY))
+    part = bundle(modules, PART_ENTRY, f"../{PART}.map", first=ENTRY)
     add(PART, part)
     parts = {PART_ENTRY: (f"../{read[PART].digest}/{PART}", part)}
     add(BUNDLE, bundle(modules, ENTRY, f"../{BUNDLE}.map", parts))

@@ -62,63 +62,42 @@ def bundle(
     entry: str,
     map_url: str,
     parts: Mapping[str, tuple[str, Bundle]] | None = None,
+    first: str = "",
 ) -> Bundle:
-    """Return a module and everything that it imports as one script.
+    """Return a module and everything that it imports as one script, or as a part.
 
     Args:
         modules: Text of each module by its path.
         entry: Path of the module that runs last.
         map_url: URL of the source map, relative to the script.
         parts: URL of each part, relative to the script, and the part, by the path of its entry.
+        first: Entry of the first script, whose modules a part does not repeat; empty for it itself.
 
     Raises:
         BundleError: A module is missing, is in a circle, or has a statement that cannot be bundled.
 
     """
-    numbers = {name: number for number, name in enumerate(order_of(modules, entry))}
+    order, known = _order_of(modules, entry), _order_of(modules, first) if first else []
+    own = [name for name in order if name not in known]
+    imported = {
+        _resolve(name, one["path"]) for name in own for one in IMPORT.finditer(modules[name])
+    }
+    shared = tuple(name for name in order if name in imported and name in known)
+    numbers = {name: number for number, name in enumerate((*shared, *own))}
     loads = {
         name: f"(await import('{url}')).load({_by_path(part.shared, numbers)})"
         for name, (url, part) in (parts or {}).items()
     }
-    script, mappings = _functions(list(numbers), numbers, modules, loads)
+    script, mappings = _functions(own, numbers, modules, loads)
+    if first:
+        begin = f"export const load = ({_by_path(shared, numbers)}) => {{"
+        script = [begin, *script, f"return module_{numbers[entry]};", "};"]
+        mappings = ["", *mappings]
     script.append(f"//# sourceMappingURL={map_url}\n")
-    return Bundle("\n".join(script), _source_map(list(numbers), mappings), ())
+    return Bundle("\n".join(script), _source_map(own, mappings), shared)
 
 
-def bundle_part(
-    modules: Mapping[str, str], entry: str, map_url: str, first: Sequence[str]
-) -> Bundle:
-    """Return a part as a script, as `bundle` does.
-
-    Args:
-        modules: Text of each module by its path.
-        entry: Path of the part's entry.
-        map_url: URL of the source map, relative to the script.
-        first: Paths of the modules of the first script, which the part does not repeat.
-
-    Raises:
-        BundleError: As `bundle`.
-
-    """
-    order = order_of(modules, entry)
-    own = [name for name in order if name not in first]
-    imported = {
-        _resolve(name, one["path"]) for name in own for one in IMPORT.finditer(modules[name])
-    }
-    shared = tuple(name for name in order if name in imported and name in first)
-    numbers = {name: number for number, name in enumerate((*shared, *own))}
-    script, mappings = _functions(own, numbers, modules, {})
-    script = [
-        f"export const load = ({_by_path(shared, numbers)}) => {{",
-        *script,
-        f"return module_{numbers[entry]};",
-        "};",
-        f"//# sourceMappingURL={map_url}\n",
-    ]
-    return Bundle("\n".join(script), _source_map(own, ["", *mappings]), shared)
-
-
-def order_of(modules: Mapping[str, str], entry: str) -> list[str]:
+def _order_of(modules: Mapping[str, str], entry: str) -> list[str]:
     """Return the paths of a module and everything that it imports, as browsers run them."""
     order: list[str] = []
     _append_in_order(order, (entry,), modules)

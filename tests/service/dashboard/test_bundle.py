@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 from service.api.dashboard import files
-from service.dashboard.bundle import BundleError, bundle, bundle_part, order_of
+from service.dashboard.bundle import BundleError, bundle
 
 FILES = files()
 
@@ -144,7 +144,7 @@ return module_2;
 
 def test_a_part_takes_what_it_shares_from_the_first_script() -> None:
     """No module runs twice: the part gets it from the script that loads the part."""
-    part = bundle_part(WITH_PART, "part.js", "part.map", order_of(WITH_PART, "main.js"))
+    part = bundle(WITH_PART, "part.js", "part.map", first="main.js")
     assert part.script == PART
     assert [source for _, source, _ in mapped(part.source_map)] == ["own.js"] * 2 + ["part.js"] * 3
     script = bundle(WITH_PART, "main.js", "main.map", {"part.js": ("../0/part.js", part)}).script
