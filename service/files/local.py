@@ -196,8 +196,7 @@ class LocalEncoder:
         if manifest.images:
             self._reader: TextReader | PictureFileReader
             self._reader = PictureFileReader(manifest, settings, encoding)
-        check_encoding(artifact, encoding)
-        self._plan = _plan_of(artifact, encoding)
+        self._plan = plan_of(artifact, encoding)
         if not manifest.images:
             tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
             size = manifest.config.hidden_size
@@ -366,9 +365,25 @@ class LocalEncoder:
         return span_arrays([own.text for own in texts], vectors)
 
 
-def _plan_of(artifact: Artifact, encoding: Encoding) -> Plan:
-    """Return the plan of an encoding's vectors; for importance and statistics the pooled ones."""
+def plan_of(artifact: Artifact, encoding: Encoding) -> Plan:
+    """Return the plan of an encoding's vectors; for importance and statistics the pooled ones.
+
+    Raise if the model cannot compute the requested output.
+    """
     manifest, vectors = artifact.manifest, TextVectors.of(artifact)
+    states = manifest.config.num_hidden_layers + 1
+    if not -states <= encoding.layer < states:
+        raise UsageError(f"--layer {encoding.layer} is not in {-states} … {states - 1}")
+    size = vectors.size(encoding.pooling)
+    if encoding.dimensions is not None and not 1 <= encoding.dimensions <= size:
+        raise UsageError(f"--dimensions {encoding.dimensions} is not in 1 … {size}")
+    if encoding.kind == "chunks" and encoding.late:
+        try:
+            check_pooling(encoding.pooling or manifest.sentence.pooling)
+        except Unprocessable as error:
+            raise UsageError(f"{error}; or pass --no-late") from None
+    if encoding.kind in ("stats", "importance") and (message := lacking(manifest, Heads)):
+        raise NotExported(message)
     names = {"chunks": "spans", "importance": "pooled", "stats": "pooled"}
     output = OUTPUTS[names.get(encoding.kind, encoding.kind)]
     if not output.offered(manifest):
@@ -402,22 +417,3 @@ def start_engine(settings: Settings, artifact: Artifact) -> Engine:
     return engine_factories(settings, artifact, GoldenCheck(artifact), torch_hosts(settings))[
         settings.engine
     ]()
-
-
-def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
-    """Check that the model can compute the requested output."""
-    manifest = artifact.manifest
-    states = manifest.config.num_hidden_layers + 1
-    if not -states <= encoding.layer < states:
-        raise UsageError(f"--layer {encoding.layer} is not in {-states} … {states - 1}")
-    size = TextVectors.of(artifact).size(encoding.pooling)
-    if encoding.dimensions is not None and not 1 <= encoding.dimensions <= size:
-        raise UsageError(f"--dimensions {encoding.dimensions} is not in 1 … {size}")
-    if encoding.kind == "chunks" and encoding.late:
-        try:
-            check_pooling(encoding.pooling or manifest.sentence.pooling)
-        except Unprocessable as error:
-            raise UsageError(f"{error}; or pass --no-late") from None
-    of_heads = encoding.kind in ("stats", "importance")
-    if of_heads and (message := lacking(manifest, Heads)):
-        raise NotExported(message)

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from model.export.static_embedding import export_static
 from service.artifacts.opening import export_once, find_checkpoint, open_artifact
 from service.errors import EngineNotInstalled, NotExported
-from service.files.local import check_encoding
+from service.files.local import plan_of
 from service.files.options import Encoding, Kind
 from service.settings import Settings
 from tests.model.static_checkpoints import write_model2vec, write_static
@@ -84,7 +84,7 @@ async def test_what_needs_pytorch_does_not_start(
 def test_files_of_heads_are_refused(tmp_path: Path, kind: Kind) -> None:
     artifact = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a")
     with pytest.raises(NotExported, match="a static embedding, a table without layers and heads"):
-        check_encoding(artifact, Encoding(kind=kind))
+        plan_of(artifact, Encoding(kind=kind))
 
 
 @pytest.mark.parametrize(
