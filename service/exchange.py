@@ -55,9 +55,8 @@ class Exchange(Generic[Service, Model]):
         self.headers = headers
         """Value of each header by its name in lower case; values of a repeated header are joined by
         commas (RFC 9110, 5.3)."""
-        name = headers.get(b"x-request-id")
-        known = name is not None and _REQUEST_ID.fullmatch(name)
-        self.request_id = name.decode() if name and known else new_request_id()
+        name = headers.get(b"x-request-id", b"")
+        self.request_id = name.decode() if _REQUEST_ID.fullmatch(name) else new_request_id()
         self.reservation = reservation
         """Memory of the request; released once the request is answered."""
         self.began = self.received = time.monotonic()

@@ -187,11 +187,10 @@ class ApiKeys:
 
 def _stamped(file: Path) -> tuple[int, ...]:
     """Return inode, size and time of change of a file; empty without it."""
-    try:
+    with contextlib.suppress(OSError):
         status = file.stat()
-    except OSError:
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
+    return ()
 
 
 def _named(kind: str, keys: str | None) -> dict[bytes, str]:

@@ -36,20 +36,20 @@ def warning_field(warnings: Warnings) -> dict[str, object]:
 
 Responses = dict[int | str, dict[str, Any]]
 """Documented replies of a route by status, as FastAPI takes them."""
-_ABOUT = {
-    FINGERPRINT_HEADER: (
-        f"{FINGERPRINT_CHARACTERS} hexadecimal digits that differ for another model, precision or "
-        "execution provider"
-    ),
-    "x-model": "Name of the model that answered, where several could or another was named",
-    **{HEADERS[name]: f"Number of texts that were {meaning}" for name, meaning in MEANINGS.items()},
-}
 REPLY_HEADERS = {
-    name: {
-        "description": about,
-        "schema": {"type": "integer" if name in HEADERS.values() else "string"},
-    }
-    for name, about in _ABOUT.items()
+    FINGERPRINT_HEADER: {
+        "description": f"{FINGERPRINT_CHARACTERS} hexadecimal digits that differ for another "
+        "model, precision or execution provider",
+        "schema": schema(str),
+    },
+    "x-model": {
+        "description": "Name of the model that answered, where several could or another was named",
+        "schema": schema(str),
+    },
+    **{
+        HEADERS[name]: {"description": f"Number of texts that were {about}", "schema": schema(int)}
+        for name, about in MEANINGS.items()
+    },
 }
 
 
