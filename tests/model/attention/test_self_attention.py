@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen3Config
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from model.attention.long_texts import attend_in_chunks, attend_in_windows, query_chunks
@@ -21,7 +19,6 @@ from model.attention.positions import (
     bucket_table,
     distances,
     rotary_frequencies,
-    rotate,
 )
 from model.attention.scores import SCORES
 from model.attention.self_attention import SelfAttention, attention_rule
@@ -143,28 +140,6 @@ def test_gradients_stay_with_their_text_and_finite(normalizer: NormalizerName) -
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("base", [10000.0, 160000.0, 7.0])
-def test_rotated_queries_equal_transformers(base: float) -> None:
-    parameters = {"rope_type": "default", "rope_theta": base}
-    config = Qwen3Config(head_dim=8, rope_parameters=parameters)
-    x = torch.randn(2, 3, 300, 8)
-    cos, sin = Qwen3RotaryEmbedding(config)(x, torch.arange(300)[None])
-    expected, _ = apply_rotary_pos_emb(x, x, cos, sin)
-    frequencies = rotary_frequencies(base, 8)
-    torch.testing.assert_close(rotate(x, frequencies), expected)
-    torch.testing.assert_close(rotate(x, frequencies.expand(3, -1)), expected)
-
-
-def test_a_score_depends_on_the_distance_alone() -> None:
-    x = torch.arange(1.0, 9.0).double().expand(1, 1, 20, 8)
-    turned = rotate(x, rotary_frequencies(10000.0, 8))
-    scores = (turned @ turned.transpose(-2, -1))[0, 0]
-    for offset in range(-19, 20):
-        diagonal = scores.diagonal(offset)
-        torch.testing.assert_close(diagonal, diagonal[0].expand_as(diagonal))
-    assert (scores[0] - scores[0, 0]).abs()[1:].min() > 1e-3
-
-
 @pytest.mark.parametrize("heads", [1, 2, 8, 12, 16])
 def test_slopes_of_linear_biases_equal_those_of_bloom(heads: int) -> None:
     table = alibi_table(heads, 4)
@@ -173,10 +148,6 @@ def test_slopes_of_linear_biases_equal_those_of_bloom(heads: int) -> None:
     for distance in range(4):
         torch.testing.assert_close(table[:, 3 + distance], -distance * bloom[:, 1])
         torch.testing.assert_close(table[:, 3 - distance], -distance * bloom[:, 1])
-
-
-def test_distances_are_positions_of_keys_less_those_of_queries() -> None:
-    assert distances(2, 3, torch.device("cpu")).tolist() == [[0, 1, 2], [-1, 0, 1]]
 
 
 @pytest.mark.parametrize("longest", [1, 40, 700])

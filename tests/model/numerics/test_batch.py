@@ -25,16 +25,6 @@ def random_texts(lengths: list[int]) -> list[Text]:
     return [(rng.integers(0, 99, n).tolist(), rng.integers(0, 2, n).tolist()) for n in lengths]
 
 
-def test_pack_lays_texts_end_to_end() -> None:
-    batch = pack([([5, 6, 7], [0, 0, 1]), ([8], [1]), ([9, 5], [0, 1])])
-    assert batch.input_ids.tolist() == [5, 6, 7, 8, 9, 5]
-    assert batch.token_type_ids.tolist() == [0, 0, 1, 1, 0, 1]
-    assert batch.position_ids.tolist() == [0, 1, 2, 0, 0, 1]
-    assert batch.padded_index.tolist() == [[0, 1, 2], [3, -1, -1], [4, 5, -1]]
-    assert batch.packed_index.tolist() == [0, 1, 2, 3, 6, 7]
-    assert batch.cu_seqlens.tolist() == [0, 3, 4, 6]
-
-
 def test_pixels_lie_end_to_end_beside_the_ids() -> None:
     pixels = [np.full((3, 2), 1, np.float32), np.full((1, 2), 2, np.float32)]
     batch = pack([([1, 0, 0], [0, 0, 0]), ([1], [0])], pixels=pixels)
