@@ -87,11 +87,6 @@ META = named(
 """Schema of the API version and usage of a reply."""
 
 
-def new_id() -> str:
-    """Return a new id of a reply."""
-    return str(uuid.uuid4())
-
-
 def meta(version: str, units: Mapping[str, int], timings: Timings) -> dict[str, object]:
     """Return the `meta` of a reply."""
     fields = {"api_version": {"version": version}, "billed_units": units}
@@ -254,7 +249,7 @@ async def _answer(
 
     def pieces() -> Unwritten:
         kind = "embeddings_by_type" if by_type else "embeddings_floats"
-        yield orjson.dumps({"id": new_id(), "response_type": kind})[:-1] + b',"embeddings":'
+        yield (orjson.dumps({"id": uuid.uuid4(), "response_type": kind})[:-1] + b',"embeddings":')
         for place, name in enumerate(body.types):
             if by_type:
                 yield b'%b"%b":' % (b"," if place else b"{", name.encode())
@@ -305,7 +300,7 @@ class CohereRankRequest(ScoresRequest):
         """Return the reply of `POST /v2/rerank`."""
         del exchange
         meta = searched("2", len(self.documents), ranking.timings)
-        return {"id": new_id(), "results": self.results(ranking), "meta": meta}
+        return {"id": uuid.uuid4(), "results": self.results(ranking), "meta": meta}
 
 
 _RANK = {"index": int, "relevance_score": float}
@@ -325,7 +320,7 @@ class JinaRerankRequest(CohereRankRequest):
     def content(self, exchange: ApiExchange, ranking: Ranking) -> object:
         """Return the reply of `POST /v1/rerank`."""
         return {
-            "id": new_id(),
+            "id": uuid.uuid4(),
             "model": exchange.model.name,
             "usage": usage(ranking.timings),
             "results": self.results(ranking),

@@ -133,13 +133,8 @@ def head(names: Mapping[str, object], outputs: Sequence[Output]) -> Unwritten:
         if index:
             yield b","
         yield from output.entry()
-    if not opened(outputs):
+    if outputs[-1].binary or outputs[-1].values is not None:
         yield b"]}"
-
-
-def opened(outputs: Sequence[Output]) -> bool:
-    """Return whether the last output is in the JSON and its values come later."""
-    return not outputs[-1].binary and outputs[-1].values is None
 
 
 def tails(outputs: Sequence[Output]) -> list[Part]:

@@ -9,11 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import ValidationError
 
 from model.artifact.manifest import MANIFEST, Artifact
 from model.numerics.comparison import TOLERANCES, Comparison, Difference, Key, tolerances_of
-from service.api.native.verify import VerifyRequest, report
+from service.api.native.verify import report
 from tests.service.api.tei.tasks import LABELS, RANKS
 from tests.service.documented import check_documented
 from tests.service.harness import Client, assert_problem, serving
@@ -117,18 +116,13 @@ def test_every_tensor_is_named_with_its_difference_and_its_tolerance() -> None:
     }
 
 
-def test_the_tolerances_are_those_of_the_precision() -> None:
-    found = report(compared(), TOLERANCES["int8"])
-    assert found["passed"] is True
-    assert (found["hidden"][1]["atol"], found["pooled"]["atol"]) == (10.0, 1.0)
-
-
-def test_a_task_head_has_its_difference() -> None:
+def test_the_tolerances_are_those_of_the_precision_and_of_a_task_head() -> None:
     comparison = compared()
     comparison.differences[Key("task")] = BAD
-    found = report(comparison, TOLERANCES["fp32"])
-    tolerance = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": -1.0}
-    assert found["task"] == {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False} | tolerance
+    found: Any = report(comparison, TOLERANCES["int8"])
+    assert (found["hidden"][1]["atol"], found["pooled"]["atol"]) == (10.0, 1.0)
+    assert found["task"].items() >= {"max_abs_diff": 0.25, "passed": False}.items()
+    assert (found["hidden"][0]["passed"], found["passed"]) == (True, False)
     check_documented("VerifyReply", found)
 
 
@@ -145,15 +139,6 @@ def test_a_decoder_has_differences_of_its_own() -> None:
     assert [(each["layer"], each["head"]) for each in reported["attention"]] == [(0, 1)]
     assert [each["layer"] for each in (*reported["hidden"], *reported["cross_queries"])] == [0, 0]
     assert (reported["logprobs"]["max_abs_diff"], reported["logprobs"]["atol"]) == (0.25, 1e-4)
-
-
-@pytest.mark.parametrize(
-    "body", [{}, {"inputs": "a", "layer": 0}, {"inputs": "a", "truncate": 1}], ids=str
-)
-def test_a_request_is_strict(body: dict[str, Any]) -> None:
-    assert VerifyRequest(inputs="a").truncate is False
-    with pytest.raises(ValidationError):
-        VerifyRequest.model_validate(body)
 
 
 @pytest.fixture
