@@ -72,12 +72,15 @@ def explain_json(
     header: Header, texts: Sequence[Text], pairs: Sequence[Mapping[str, object]]
 ) -> Unwritten:
     """Yield the JSON reply by the fields of each pair; fields not requested are absent."""
-    sides = [text_fields(text) for text in texts]
-    for fields in sides:
+
+    def facts(text: Text) -> dict[str, object]:
+        fields = text_fields(text)
         del fields["segment_ids"]  # all in one segment
+        return fields
+
     results = (
-        {"similarity": own["similarity"], "texts": sides[2 * number : 2 * number + 2], **own}
-        for number, own in enumerate(pairs)
+        {"similarity": own["similarity"], "texts": [*map(facts, texts[2 * n : 2 * n + 2])], **own}
+        for n, own in enumerate(pairs)
     )
     return reply_pieces(header.names, results, pair_usage(texts))
 

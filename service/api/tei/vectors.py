@@ -87,15 +87,13 @@ class TeiRequest(LenientRequest):
         "Right", description="Side to cut."
     )
 
-    def options(
-        self, exchange: ApiExchange, prompt_name: str | None = None, naming: str = "inputs[{}]"
-    ) -> Options:
+    def options(self, exchange: ApiExchange, prompt_name: str | None = None) -> Options:
         """Return the tokenisation options of the texts."""
         truncate = self.truncate
         if truncate is None:
             truncate = exchange.service.settings.auto_truncate
         direction: Direction = "left" if self.truncation_direction in ("Left", "left") else "right"
-        return Options(truncate, direction, prompt_name, naming=naming)
+        return Options(truncate, direction, prompt_name)
 
 
 def add_compute_headers(

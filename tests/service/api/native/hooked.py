@@ -19,19 +19,25 @@ class Hooked:
     """BERT of transformers in float32, one text at a time."""
 
     def __init__(self, checkpoint: Path) -> None:
-        self._tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-        self._model: Any = AutoModel.from_pretrained(checkpoint).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        self.model: Any = AutoModel.from_pretrained(
+            checkpoint, attn_implementation="eager", dtype=torch.float32
+        ).eval()
+
+    def output(self, text: str, ablated: Heads = (), masked: Collection[int] = ()) -> Any:
+        """Return states and maps, with some heads' outputs set to 0 and some tokens masked."""
+        inputs = self.tokenizer(text, return_tensors="pt")
+        inputs["attention_mask"][0, list(masked)] = 0
+        with torch.no_grad(), self._without(ablated):
+            return self.model(**inputs, output_hidden_states=True, output_attentions=True)
 
     def states(self, text: str, ablated: Heads = ()) -> list[Tensor]:
-        """Return the hidden states 0 … L, `[S, H]` each, with some heads' outputs set to 0."""
-        inputs = self._tokenizer(text, return_tensors="pt")
-        with torch.no_grad(), self._without(ablated):
-            found = self._model(**inputs, output_hidden_states=True)
-        return [state[0] for state in found.hidden_states]
+        """Return the hidden states 0 … L, `[S, H]` each."""
+        return [state[0] for state in self.output(text, ablated).hidden_states]
 
     @contextlib.contextmanager
     def _without(self, ablated: Heads) -> Iterator[None]:
-        count = self._model.config.num_attention_heads
+        count = self.model.config.num_attention_heads
 
         def hook_for(layer: int) -> Any:
             def hook(module: Any, inputs: tuple[Tensor, ...]) -> Any:
@@ -47,7 +53,7 @@ class Hooked:
         handles = [
             # the output projection takes the outputs of all heads, one after another
             module.attention.output.dense.register_forward_pre_hook(hook_for(layer))
-            for layer, module in enumerate(self._model.encoder.layer)
+            for layer, module in enumerate(self.model.encoder.layer)
         ]
         try:
             yield

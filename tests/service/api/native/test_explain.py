@@ -11,16 +11,15 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load
 from scipy.stats import spearmanr
-from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.api.wire.media import SAFETENSORS
 from service.engines.contract import Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
+from tests.service.api.native.hooked import Heads, Hooked
 from tests.service.harness import AnsweringEngine, assert_problem, serving
 
 pytestmark = pytest.mark.anyio
@@ -31,43 +30,16 @@ PAIRS = [
 ]
 
 
-class Oracle:
-    """transformers on one text at a time, with an attention mask."""
+class Oracle(Hooked):
+    """Last states of transformers in float64."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModel.from_pretrained(
-            folder, attn_implementation="eager", dtype=torch.float32
-        ).eval()
+    def seen(self, text: str, *masked: int, ablated: Heads = ()) -> Any:
+        """Return the states of the tokens that are not masked, `[S, H]`."""
+        states = self.output(text, ablated, masked).last_hidden_state[0]
+        return np.delete(states.numpy().astype(np.float64), masked, axis=0)
 
-    def without_head(self, text: str, layer: int, head: int) -> Any:
-        """Return the mean of the last states with zeros for a head in the output projection."""
-        size = self.model.config.hidden_size // self.model.config.num_attention_heads
-
-        def zeroed(_: Any, inputs: tuple[Any]) -> tuple[Any]:
-            heads = inputs[0].clone()
-            heads[..., head * size : (head + 1) * size] = 0
-            return (heads,)
-
-        projection = self.model.encoder.layer[layer].attention.output.dense
-        handle = projection.register_forward_pre_hook(zeroed)
-        try:
-            return self.mean(text)
-        finally:
-            handle.remove()
-
-    def states(self, text: str, *masked: int) -> tuple[Any, Any]:
-        """Return the last hidden states `[S, H]`, and the mask `[S]`."""
-        encoded = self.tokenizer(text, return_tensors="pt")
-        mask = encoded["attention_mask"]
-        mask[0, list(masked)] = 0
-        with torch.inference_mode():
-            states = self.model(**encoded).last_hidden_state[0]
-        return states.numpy().astype(np.float64), mask[0].bool().numpy()
-
-    def mean(self, text: str, *masked: int) -> Any:
-        states, mask = self.states(text, *masked)
-        return states[mask].mean(axis=0)
+    def mean(self, text: str, *masked: int, ablated: Heads = ()) -> Any:
+        return self.seen(text, *masked, ablated=ablated).mean(axis=0)
 
 
 def cosine(one: Any, other: Any) -> float:
@@ -89,7 +61,7 @@ async def asked(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
 async def test_it_equals_transformers(client: httpx.AsyncClient, oracle: Oracle) -> None:
     results = await asked(client, inputs=PAIRS, include=["pairs", "occlusion"])
     for (one, other), found in zip(PAIRS, results, strict=True):
-        (x, _), (y, _) = oracle.states(one), oracle.states(other)
+        x, y = oracle.seen(one), oracle.seen(other)
         norms = np.linalg.norm(x.mean(axis=0)) * np.linalg.norm(y.mean(axis=0))
         expected = x @ y.T / (len(x) * len(y) * norms)
         np.testing.assert_allclose(found["pairs"], expected, atol=1e-5)
@@ -112,8 +84,7 @@ async def test_occlusion_of_other_poolings(
     client: httpx.AsyncClient, oracle: Oracle, pooling: str
 ) -> None:
     def pooled(text: str, *masked: int) -> Any:
-        states, mask = oracle.states(text, *masked)
-        seen = states[mask]
+        seen = oracle.seen(text, *masked)
         return {"cls": seen[0], "max": seen.max(axis=0), "last": seen[-1]}[pooling]
 
     one, other = PAIRS[0]
@@ -133,7 +104,7 @@ async def test_what_each_head_is_worth(client: httpx.AsyncClient, oracle: Oracle
         similarity = cosine(oracle.mean(one), oracle.mean(other))
         expected = np.empty((2, oracle.model.config.num_attention_heads))
         for place in np.ndindex(*expected.shape):
-            without = [oracle.without_head(text, *place) for text in (one, other)]
+            without = [oracle.mean(text, ablated=[place]) for text in (one, other)]
             expected[place] = similarity - cosine(*without)
         np.testing.assert_allclose(found["heads"], expected, atol=2e-5)
     assert np.ptp(results[0]["heads"]) > 1e-3
@@ -186,14 +157,7 @@ async def test_the_binary_form_holds_the_same(client: httpx.AsyncClient) -> None
 async def test_other_layers_and_the_default(client: httpx.AsyncClient, oracle: Oracle) -> None:
     (found,) = await asked(client, inputs=[PAIRS[0]], layer=0)
     assert "occlusion" not in found
-    with torch.inference_mode():
-        x, y = (
-            oracle.model(**oracle.tokenizer(text, return_tensors="pt"), output_hidden_states=True)
-            .hidden_states[0][0]
-            .mean(dim=0)
-            .numpy()
-            for text in PAIRS[0]
-        )
+    x, y = (oracle.states(text)[0].mean(dim=0).numpy() for text in PAIRS[0])
     assert found["similarity"] == pytest.approx(cosine(x, y), abs=1e-5)
 
 
@@ -253,7 +217,7 @@ async def test_the_top_spans_have_the_largest_shares(
     body = {"inputs": PAIRS[:1], "include": ["occlusion"]}
     (every,) = await asked(client, **body)
     (found,) = await asked(client, **body, top=3)
-    (x, _), (y, _) = (oracle.states(text) for text in PAIRS[0])
+    x, y = (oracle.seen(text) for text in PAIRS[0])
     sums = x @ y.mean(axis=0), y @ x.mean(axis=0)
     for losses, expected, shares in zip(found["occlusion"], every["occlusion"], sums, strict=True):
         computed = [n for n, loss in enumerate(losses) if loss is not None]

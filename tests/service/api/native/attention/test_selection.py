@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from model.config.encoder import EncoderConfig, PatchLayout
@@ -26,6 +25,7 @@ from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.errors import Unprocessable
 from service.inference.attention.maps import AttentionSelection
+from tests.service.api.native.hooked import Hooked
 from tests.service.harness import CONFIG, StaysOpen, assert_problem, serving, tokenized
 from tests.service.with_targets import decoder_like
 
@@ -269,29 +269,17 @@ SCORED = ["A man is playing a guitar.", "", "the cat sat on the mat"]
 LAYER, HEAD = 1, 1
 
 
-class Oracle:
+class Oracle(Hooked):
     """transformers' inputs of a head's scores, and its weights."""
-
-    def __init__(self, folder: Path) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModel.from_pretrained(
-            folder, attn_implementation="eager", dtype=torch.float32
-        ).eval()
 
     def compared(self, text: str, layer: int, head: int) -> tuple[Any, Any, Any]:
         """Return queries `[S, p]`, keys `[S, p]` and weights `[S, S]`."""
-        own = self.model.encoder.layer[layer].attention.self
+        output, own = self.output(text), self.model.encoder.layer[layer].attention.self
+        part = slice(head * own.attention_head_size, (head + 1) * own.attention_head_size)
         with torch.inference_mode():
-            output = self.model(
-                **self.tokenizer(text, return_tensors="pt"),
-                output_hidden_states=True,
-                output_attentions=True,
-            )
-            state = output.hidden_states[layer]
-            size = own.attention_head_size
-            part = slice(head * size, (head + 1) * size)
             queries, keys = (
-                projection(state)[0, :, part].numpy() for projection in (own.query, own.key)
+                projection(output.hidden_states[layer])[0, :, part].numpy()
+                for projection in (own.query, own.key)
             )
         return queries, keys, output.attentions[layer][0, head].numpy()
 
