@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -12,19 +11,14 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.kserve.infer import InferRequest, MapsWriter, map_selection, vector_plan
+from service.api.kserve.infer import MapsWriter
 from service.api.kserve.outputs import TENSORS, Output, head, tails, text_values
 from service.api.native.attention import maps
 from service.engines.onnx import OnnxEngine
-from service.errors import Unprocessable
 from service.inference.attention import stream
 from service.inference.attention.maps import LayerMaps, TextSummary
-from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions
-from service.models.state import state_of
 from tests.service.api.kserve.wire import MODEL, framed, in_bytes, in_json, tensors
 from tests.service.harness import body_of, serving, tokenized
-from tests.service.several import fake_of
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +56,7 @@ async def test_pooled_by_default_in_every_form(client: httpx.AsyncClient) -> Non
 
 async def test_every_output_of_vectors(client: httpx.AsyncClient) -> None:
     names = [n for n in TENSORS if not n.startswith(("attention", "sparse", "multivector"))]
-    options = {"layer": 1, "pooling": "cls", "normalize": False, "dimensions": 5}
+    options = {"layer": 1, "pooling": "cls", "normalize": True, "dimensions": 5}
     expected = await native(client, "/encode", inputs=TEXTS, **options)
     results = (await client.post("/encode", json={"inputs": TEXTS, "outputs": ["pooled"]})).json()
     for binary in (True, False):
@@ -189,45 +183,6 @@ async def test_vectors_that_the_model_lacks_are_refused(client: httpx.AsyncClien
     reply = await client.post(f"{MODEL}/infer", json=body)
     assert reply.status_code == 400
     assert "has no multivector: its outputs are tokens, pooled" in reply.json()["error"]
-
-
-@pytest.fixture(scope="module")
-async def inference(artifact: Artifact, anyio_backend: str) -> AsyncIterator[Inference]:
-    async with serving(artifact, fake_of(artifact)) as client:
-        yield state_of(client.app).models.default.inference
-
-
-def asked(*outputs: str, **parameters: Any) -> InferRequest:
-    names = [{"name": name} for name in outputs]
-    return InferRequest.model_validate(in_json(["a"], [1], outputs=names, parameters=parameters))
-
-
-def test_vectors(inference: Inference) -> None:
-    own: dict[str, Any] = {"pooling": "max", "dimensions": 3, "normalize": True}
-    found = vector_plan(asked("pooled", "tokens", layer=-2, **own), inference)
-    assert found is not None
-    assert (found.options, found.states) == (EncodeOptions(("pooled",), -2, **own), (1,))
-    found = vector_plan(asked("embeddings"), inference)
-    assert found is not None
-    assert found.options == EncodeOptions(("tokens",))
-    assert vector_plan(asked("tokens"), inference) is None
-
-
-def test_maps(inference: Inference) -> None:
-    found = map_selection(asked("attention", layers=[-1, 0], heads="1"), inference)
-    assert found is not None
-    assert (found.maps, found.only_weights) == ({"encoder": ((1, 0), (1,))}, True)
-    assert map_selection(asked("pooled"), inference) is None
-
-
-@pytest.mark.parametrize("parameters", [{"layers": [0]}, {"heads": 0}])
-def test_parameters_of_outputs_that_are_not_wanted(
-    inference: Inference, parameters: dict[str, Any]
-) -> None:
-    with pytest.raises(Unprocessable, match="not requested"):
-        map_selection(asked("pooled", **parameters), inference)
-    with pytest.raises(Unprocessable, match="not requested"):
-        vector_plan(asked("attention", dimensions=1), inference)
 
 
 TOKENIZED = [tokenized(length) for length in (3, 1, 6)]

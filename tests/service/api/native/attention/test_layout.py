@@ -58,48 +58,6 @@ def shapes(selection: AttentionSelection) -> dict[str, tuple[int, ...]]:
     return {spec.name: spec.shape for spec in tensor_specs(selection, TEXTS, half=False)}
 
 
-def test_each_kind_has_its_own_layers_heads_and_tokens() -> None:
-    maps = {"encoder": OF_ENCODER} | BOTH
-    assert shapes(selecting(maps, "weights", "logprobs")) == {
-        "attention.0": (1, 2, 7, 7),
-        "decoder_attention.0": (2, 1, 4, 4),
-        "cross_attention.0": (2, 1, 4, 7),
-        "attention.1": (1, 2, 2, 2),
-        "decoder_attention.1": (2, 1, 9, 9),
-        "cross_attention.1": (2, 1, 9, 2),
-        "target_logprobs": (13,),
-    }
-    largest = shapes(selecting(maps, "weights", top_k=5))
-    assert [largest[f"{kind}.1.indices"][-1] for kind in ("attention", "cross_attention")] == [2, 2]
-    assert largest["decoder_attention.1.values"] == (2, 1, 9, 5)
-
-
-def test_norms_are_of_each_kind_and_whole() -> None:
-    norms = shapes(selecting({"encoder": OF_ENCODER} | BOTH, "norms", "weights", top_k=1))
-    assert {name: shape for name, shape in norms.items() if name.endswith("norms.1")} == {
-        "norms.1": (1, 2, 2, 2),
-        "decoder_norms.1": (2, 1, 9, 9),
-        "cross_norms.1": (2, 1, 9, 2),
-    }
-
-
-def test_statistics_of_cross_attention_have_no_places() -> None:
-    found = shapes(selecting({"cross": OF_DECODER}, "stats"))
-    names = [
-        f"cross_stats.{i}.{n}"
-        for i in (0, 1)
-        for n in plain.cross_statistics(np.ones((1, 1, 1, 1)), ())
-    ]
-    assert found == dict.fromkeys(names, (2, 1))
-
-
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_shifts_are_of_all_texts(kind: MapKind) -> None:
-    found = shapes(selecting({}, "weights", ablated={kind: ((0, 0),)}, targets=True))
-    assert found == {"pooled_shift": (2,), "target_logprob_shift": (2,)}
-    assert shapes(selecting({}, ablated={kind: ((0, 0),)})) == {"pooled_shift": (2,)}
-
-
 def test_parts_have_their_own_shapes_and_are_told() -> None:
     """Two texts of 7 and 2 tokens have targets of 4 and 9 tokens."""
     part = MapPart(queries=(-1, 0), max_size=3)
