@@ -276,14 +276,6 @@ async def test_without_keys_none_is_needed(client: httpx.AsyncClient) -> None:
     assert "access-control-allow-origin" not in reply.headers
 
 
-@pytest.mark.parametrize(
-    "keys", ["", " ", ",", "a,", ",a", "a,,b", "a b", "k\u00e9y", "a\nb", "a\0"]
-)
-def test_keys_that_cannot_be_sent_are_refused_at_start(keys: str) -> None:
-    with pytest.raises(ValueError, match="a key is empty, or not of printable ASCII"):
-        Settings(api_keys=keys)
-
-
 def test_keys_are_never_shown() -> None:
     assert "c4n4ry" not in repr(Settings(api_keys="c4n4ry"))
     assert "c4n4ry" not in str(Settings(api_keys="c4n4ry"))
