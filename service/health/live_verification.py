@@ -13,8 +13,9 @@ from model.artifact.signature import ATTENTION_OF
 from model.errors import DeviceLostError
 from model.numerics.comparison import Difference, Floats, Key, Kind, difference, tolerances_of
 from model.numerics.pooling import l2_normalize
-from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
+from service.engines.contract import DecomposeTask, MapsTask, Output, Task, TextTask
 from service.errors import ServiceError
+from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from service.telemetry.metrics import ModelMetrics
 
@@ -109,7 +110,8 @@ class LiveVerification:
     ) -> dict[Kind, Difference]:
         worst: dict[Kind, Difference] = {}
         for task, reference_output, output in zip(tasks, expected, served, strict=True):
-            for kind, reference, candidate in _pairs(task, reference_output, output):
+            pairs = zip(_tensors(task, reference_output), _tensors(task, output), strict=True)
+            for (kind, reference), (_, candidate) in pairs:
                 if Key(kind).use in self._uses:
                     new = difference(reference, candidate, self._tolerances[kind])
                     worst[kind] = worst[kind].worst(new) if kind in worst else new
@@ -127,29 +129,20 @@ class LiveVerification:
                 self.problem = self.problem or problem
 
 
-def _pairs(task: Task, expected: Output, served: Output) -> Iterator[tuple[Kind, Floats, Floats]]:
+def _tensors(task: Task, output: Output) -> Iterator[tuple[Kind, Floats]]:
+    """Yield the tensors that a task requests, with their kinds."""
     if isinstance(task, MapsTask):
-        assert expected.maps is not None  # noqa: S101 - both batchers have checked their outputs
-        assert served.maps is not None  # noqa: S101
-        yield ATTENTION_OF[task.kind], expected.maps, served.maps
-        return
-    states = [*expected.hidden, *expected.map_states], [*served.hidden, *served.map_states]
-    for reference, candidate in zip(*states, strict=True):
-        yield "hidden", np.asarray(reference), np.asarray(candidate)
-    if expected.pooled is not None and served.pooled is not None:
-        yield "pooled", l2_normalize(expected.pooled), l2_normalize(served.pooled)
-    if expected.scores is not None and served.scores is not None:
-        yield "task", expected.scores, served.scores
-    if expected.target is not None and served.target is not None:
-        yield from _target_pairs(expected.target, served.target)
-
-
-def _target_pairs(
-    expected: TargetOutput, served: TargetOutput
-) -> Iterator[tuple[Kind, Floats, Floats]]:
-    for reference, candidate in zip(expected.hidden, served.hidden, strict=True):
-        yield "decoder_hidden", reference, candidate
-    for reference, candidate in zip(expected.cross, served.cross, strict=True):
-        yield "cross_queries", reference, candidate
-    if expected.logprobs is not None and served.logprobs is not None:
-        yield "logprobs", expected.logprobs, served.logprobs
+        yield ATTENTION_OF[task.kind], requested(output.maps)
+    elif isinstance(task, TextTask):
+        for state in (*output.hidden, *output.map_states):
+            yield "hidden", np.asarray(state)
+        if task.pooling:
+            yield "pooled", l2_normalize(requested(output.pooled))
+        if task.scores:
+            yield "task", requested(output.scores)
+        if task.target:
+            target = requested(output.target)
+            yield from (("decoder_hidden", state) for state in target.hidden)
+            yield from (("cross_queries", queries) for queries in target.cross)
+            if task.target.logprobs:
+                yield "logprobs", requested(target.logprobs)
