@@ -263,9 +263,8 @@ def unseen_of(
     query, documents = texts
     unseen: list[Tokens] = []
     for number, spans in enumerate(of_documents or [()] * len(documents)):
-        own, name = scorer.own_tokens(number), f"{DOCUMENTS}[{number}]"
-        tokens = left_out(documents[number], spans, scorer.document(number), name)
-        found = [own[token] for token in tokens]
+        name, own = f"{DOCUMENTS}[{number}]", scorer.own_tokens(number)
+        found = [own[n] for n in left_out(documents[number], spans, scorer.document(number), name)]
         if of_query and not scorer.queries:
             own = scorer.query_tokens(number)
             tokens = left_out(query, of_query, scorer.query_text(number), QUERY)
@@ -290,10 +289,10 @@ def left_out(text: str, spans: Sequence[Offset], tokenized: Text, name: str) -> 
             )
         before = end
     owned = tokens_of(spans, tokenized)
-    for place, tokens in enumerate(owned):
-        if not tokens:
-            start, end = spans[place]
-            raise Unprocessable(
-                f"{name}[{place}] is [{start}, {end}), which has no token: send another span"
-            )
+    if [] in owned:
+        place = owned.index([])
+        start, end = spans[place]
+        raise Unprocessable(
+            f"{name}[{place}] is [{start}, {end}), which has no token: send another span"
+        )
     return tuple(sorted({token for tokens in owned for token in tokens}))
