@@ -13,7 +13,6 @@ from safetensors.numpy import load
 from model.artifact.manifest import Artifact
 from model.numerics.pooling import l2_normalize, pool
 from service.api.wire.media import SAFETENSORS
-from service.engines.contract import Output, TextTask
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import serving
 
@@ -30,41 +29,10 @@ async def encode(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]
     return results
 
 
-def alone(engine: OnnxEngine, result: dict[str, Any], **asked: Any) -> Output:
-    """Return the engine's results for a reply's ids alone."""
-    ids = np.array(result["token_ids"])
-    (output,) = engine.run([TextTask(ids, np.array(result["segment_ids"]), **asked)])
-    return output
-
-
 def close(found: Any, wanted: Any) -> None:
     array = np.asarray(found, np.float32)
     assert array.shape == wanted.shape
     np.testing.assert_allclose(array, wanted, atol=1e-5, rtol=0)
-
-
-async def test_the_defaults_are_both_outputs_of_the_last_layer(
-    client: httpx.AsyncClient, onnx_engine: OnnxEngine
-) -> None:
-    response = await client.post("/encode", json={"inputs": TEXTS[0]})
-    reply = response.json()
-    assert reply.keys() == {"model", "backend", "results", "usage"}
-    assert (reply["model"], reply["backend"]) == ("small", "onnx")
-    (result,) = reply["results"]
-    assert result.keys() == {
-        "tokens",
-        "token_ids",
-        "offsets",
-        "segment_ids",
-        "truncated",
-        "embeddings",
-        "pooled",
-    }
-    assert reply["usage"] == {"inputs": 1, "tokens": len(result["tokens"])}
-    assert result["truncated"] is False
-    (hidden,) = alone(onnx_engine, result, hidden_layers=(2,)).hidden
-    close(result["embeddings"], hidden)
-    close(result["pooled"], hidden.mean(axis=0))  # this checkpoint names no pooling of its own
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last"])
