@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -63,64 +63,23 @@ _KEYS = (
 """Pattern of a weight's key → key of its low-rank matrices."""
 
 
-class AdaptedTensors(Mapping[str, Floats]):
-    """Tensors of a file; a weight W with an adapter is W + B_k A_k, computed at each access.
+def adapted(tensors: Mapping[str, Floats], key: str, segment: int, config: EncoderConfig) -> Floats:
+    """Return a tensor of a file for texts of a segment, whose adapter k makes W of it W + B_k A_k.
 
     `weights.safetensors` has `….low_rank.NAME.down.weight` and `….up.weight` for a map
     `….NAME.weight`, and `heads.safetensors` has `NAME_down.LAYER` and `NAME_up.LAYER` for
     `NAME_weight.LAYER`: matrices of all adapters side by side. See `model.low_rank`.
     """
-
-    def __init__(self, tensors: Mapping[str, Floats], adapter: int, rank: int) -> None:
-        """Keep the tensors by key, the number of the adapter, 1 … K, and its rank."""
-        self._tensors = tensors
-        self._part = slice(rank * (adapter - 1), rank * adapter)
-
-    def __getitem__(self, key: str) -> Floats:
-        """Return the tensor of a key, with the adapter's addition if it has one."""
-        own, part = self._tensors[key], self._part
-        for pattern, low_rank in _KEYS:
-            down, up = (pattern.sub(low_rank.format(name), key) for name in ("down", "up"))
-            if down != key and down in self._tensors:
-                added = self._tensors[up][..., part] @ self._tensors[down][..., part, :]
-                return own + added
-        return own
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys."""
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        """Return the number of tensors."""
-        return len(self._tensors)
-
-
-def of_segment(
-    tensors: Mapping[str, Floats], segment: int, config: EncoderConfig
-) -> Mapping[str, Floats]:
-    """Return the tensors of a file for texts of a segment, which may have an adapter of its own."""
+    own = tensors[key]
     if not segment or config.adapters is None:
-        return tensors
-    return AdaptedTensors(tensors, segment, config.adapters.rank)
-
-
-class HeadParameters:
-    """Parameters of all heads of a kind, as inputs of the graphs of heads."""
-
-    def __init__(self, artifact: Artifact, kind: MapKind = "encoder") -> None:
-        self._config, self._kind = artifact.manifest.config, kind
-        with reading(path := artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)):
-            self._tensors = mapped_tensors(path)
-
-    def feed(
-        self, names: Sequence[str], layer: int, heads: Sequence[int], segment: int = 0
-    ) -> dict[str, Floats]:
-        """Return parameters `[heads, …]` of a layer by name; all heads are not copied."""
-        tensors, chosen, feed = of_segment(self._tensors, segment, self._config), [*heads], {}
-        for name in names:
-            own = tensors[head_parameter_name(name, layer, self._kind)]
-            feed[name] = np.ascontiguousarray(own if chosen == [*range(len(own))] else own[chosen])
-        return feed
+        return own
+    rank = config.adapters.rank
+    part = slice(rank * (segment - 1), rank * segment)
+    for pattern, low_rank in _KEYS:
+        down, up = (pattern.sub(low_rank.format(name), key) for name in ("down", "up"))
+        if down != key and down in tensors:
+            return own + tensors[up][..., part] @ tensors[down][..., part, :]
+    return own
 
 
 class HeadGraphs(Heads):
@@ -130,8 +89,9 @@ class HeadGraphs(Heads):
         self, artifact: Artifact, kind: MapKind = "encoder", attention: Session | None = None
     ) -> None:
         """Map the parameters of the heads; `attention` is a session of the graph of maps."""
-        self.artifact = artifact
-        self.parameters = HeadParameters(artifact, kind)
+        self.artifact, self._kind = artifact, kind
+        with reading(path := artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)):
+            self._tensors = mapped_tensors(path)
         self._names: dict[HeadGraph, GraphName] = {
             "attention": ATTENTION_OF[kind],
             "value_norms": VALUES_OF[kind],
@@ -154,8 +114,19 @@ class HeadGraphs(Heads):
         signature = self.artifact.manifest.signature[name]
         inputs = [spec.name for spec in signature.inputs]
         feed: dict[str, Array] = dict(zip(inputs, states, strict=False))
-        feed |= self.parameters.feed(inputs[len(states) :], layer, heads, segment)
+        feed |= self.parameters(inputs[len(states) :], layer, heads, segment)
         return self.session(name).run([spec.name for spec in signature.outputs], feed)
+
+    def parameters(
+        self, names: Sequence[str], layer: int, heads: Sequence[int], segment: int = 0
+    ) -> dict[str, Floats]:
+        """Return parameters `[heads, …]` of a layer by name; all heads are not copied."""
+        chosen, config, feed = [*heads], self.artifact.manifest.config, {}
+        for name in names:
+            key = head_parameter_name(name, layer, self._kind)
+            own = adapted(self._tensors, key, segment, config)
+            feed[name] = np.ascontiguousarray(own if chosen == [*range(len(own))] else own[chosen])
+        return feed
 
     def session(self, graph: GraphName) -> Session:
         """Return the session of a graph, loaded at the first call."""
@@ -180,13 +151,13 @@ class DecompositionGraphs(Decomposition):
         """Return the rows after their layer, and their values for the next layer's heads."""
         heads, manifest = self._heads, self._heads.artifact.manifest
         config = manifest.config
-        weights, parts = of_segment(self._weights, step.segment, config), step.parts
+        parts, segment = step.parts, step.segment
         if step.states is not None and step.values is not None:
             names = [spec.name for spec in manifest.signature["attention"].inputs[len(STATES) :]]
             every = range(config.num_attention_heads)
             feed = {
-                **_inputs(layer_shapes(config), layer_keys(config, step.layer), weights),
-                **heads.parameters.feed(names, step.layer, every, step.segment),
+                **self._inputs(layer_shapes(config), layer_keys(config, step.layer), segment),
+                **heads.parameters(names, step.layer, every, segment),
                 "rows": np.arange(step.first_row, step.first_row + len(parts)),
                 "states": step.states,
                 "values": step.values,
@@ -197,7 +168,7 @@ class DecompositionGraphs(Decomposition):
         if after == config.num_hidden_layers and not config.has_final_norm:
             return DecomposedRows(parts, None)
         shapes = value_shapes(config)
-        feed = _inputs(shapes, value_keys(config, after), weights) | {"parts": parts}
+        feed = self._inputs(shapes, value_keys(config, after), segment) | {"parts": parts}
         if APPLIES in shapes:
             feed[APPLIES] = np.full(1, norm_applies(config, after), np.float32)
         graph = heads.session("decomposition_values")
@@ -205,15 +176,15 @@ class DecompositionGraphs(Decomposition):
             return DecomposedRows(parts, graph.run(["values"], feed)[0])
         return DecomposedRows(graph.run(["entering"], feed)[0], None)
 
-
-def _inputs(
-    shapes: Shapes, keys: Mapping[str, str], weights: Mapping[str, Floats]
-) -> dict[str, Array]:
-    """Return a graph's inputs by name; zeros for inputs without a key."""
-    return {
-        name: weights[keys[name]] if name in keys else np.zeros(shape, np.float32)
-        for name, shape in shapes.items()
-    }
+    def _inputs(self, shapes: Shapes, keys: Mapping[str, str], segment: int) -> dict[str, Array]:
+        """Return a graph's inputs by name; zeros for inputs without a key."""
+        config = self._heads.artifact.manifest.config
+        return {
+            name: adapted(self._weights, keys[name], segment, config)
+            if name in keys
+            else np.zeros(shape, np.float32)
+            for name, shape in shapes.items()
+        }
 
 
 def session_parts(

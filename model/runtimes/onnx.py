@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from model.artifact.manifest import (
     Artifact,
     Manifest,
 )
-from model.artifact.signature import hidden_state_name
+from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch
 from model.runtimes import cuda
@@ -33,7 +33,6 @@ from model.runtimes.contract import (
     every_head,
 )
 from model.runtimes.cuda import UNFUSED, selected_kernels
-from model.runtimes.device_vectors import DeviceVectors
 from model.runtimes.host_graphs import HeadGraphs, graphs_of_parts, session_parts
 from model.runtimes.onnx_device import BoundRuntime
 
@@ -67,43 +66,34 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     chosen = choose(resources.device, resources.device_id)
     if chosen == "cpu" and artifact.manifest.precision == "fp32":
         return OnnxRuntime(artifact, resources.threads)
+    manifest = artifact.manifest
     place = Place(chosen, resources.device_id if chosen == "cuda" else 0)
-    threads, memory = resources.threads, resources.device_memory_bytes
-    graphs = BoundRuntime.GRAPHS
     if resources.cuda_graphs:
-        _check_cuda_graphs(artifact.manifest)
-    if chosen == "cuda" and "vectors" in artifact.manifest.signature:
-        graphs += ("vectors",)
-    sessions = {
-        name: _session(artifact.path(GRAPHS[name]), place, threads, memory)
-        for name in (*graphs, *graphs_of_parts(artifact.manifest))
-    }
+        _check_cuda_graphs(manifest)
+
+    def load_graph(name: GraphName, *, cuda_graphs: bool = False) -> InferenceSession:
+        limits = resources.threads, resources.device_memory_bytes
+        return _session(artifact.path(GRAPHS[name]), place, *limits, cuda_graphs=cuda_graphs)
+
+    graphs = (*BoundRuntime.GRAPHS, *graphs_of_parts(manifest))
+    sessions = {name: load_graph(name) for name in graphs}
     if chosen == "cuda":
         _check_cudnn()
     upload = onnxruntime.OrtValue.ortvalue_from_numpy
     locked = _page_locked() if chosen == "cuda" else None
     runtime = BoundRuntime(artifact, sessions, upload, place, locked)
-    if "vectors" in sessions:
-        graph = artifact.path(GRAPHS["vectors"])
-        load_again = functools.partial(_session, graph, place, threads, memory)
-        vectors = _use_vectors(runtime, sessions["vectors"], load_again)
+    if chosen == "cuda" and "vectors" in manifest.signature:
+        runtime.attention_kernels = selected_kernels(  # by a session of its own
+            lambda: runtime.use_vectors(load_graph("vectors")).warm_up(_SAMPLE_LENGTHS)
+        )
+        if UNFUSED in runtime.attention_kernels:
+            _log.warning("this GPU has no fused attention for the model: it is slow")
+        vectors = runtime.use_vectors(load_graph("vectors"))
         if resources.cuda_graphs:
-            device = place.kind, place.index
-            session = load_again(cuda_graphs=True)
-            vectors.capture(session, lambda array: upload(array, *device), _graph_options)
+            session = load_graph("vectors", cuda_graphs=True)
+            own_device = place.kind, place.index
+            vectors.capture(session, lambda array: upload(array, *own_device), _graph_options)
     return runtime
-
-
-def _use_vectors(
-    runtime: BoundRuntime, session: InferenceSession, load_again: Callable[[], InferenceSession]
-) -> DeviceVectors:
-    """Use a session of the graph of vectors; find its attention kernels by another session."""
-    runtime.attention_kernels = selected_kernels(
-        lambda: runtime.use_vectors(load_again()).warm_up(_SAMPLE_LENGTHS)
-    )
-    if UNFUSED in runtime.attention_kernels:
-        _log.warning("this GPU has no fused attention for the model: it is slow")
-    return runtime.use_vectors(session)
 
 
 class OnnxRuntime(HostRuntime):

@@ -9,11 +9,12 @@ sets of rows.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -103,15 +104,6 @@ class KeptState:
         return np.asarray, (np.asarray(self),)
 
 
-class State(NamedTuple):
-    """Hidden state of a batch on the device."""
-
-    values: object
-    """`[T, H]`, or `[B, S, H]` if the graph takes the padded grid."""
-    rows: Ids
-    """Row of each of the batch's tokens, `[T]`; tokens of one text have consecutive rows."""
-
-
 class DeviceHeads(HeadGraphs):
     """Heads of an encoder, whose maps are computed on a device."""
 
@@ -152,7 +144,7 @@ class DeviceHeads(HeadGraphs):
     def _feed(self, layer: int, heads: Sequence[int], segment: int = 0) -> dict[str, Array]:
         """Return the parameters of a layer's heads, in the types of the device's graph."""
         names = [name for name in self._dtypes if name not in ("hidden_state", *ROWS)]
-        parameters = self.parameters.feed(names, layer, heads, segment)
+        parameters = self.parameters(names, layer, heads, segment)
         return {name: own.astype(self._dtypes[name]) for name, own in parameters.items()}
 
     def _entering(self, queries: HiddenState, keys: HiddenState) -> dict[str, object]:
@@ -195,8 +187,6 @@ class BoundRuntime(Runtime):
             Bound(sessions[name], place, watch, self._memory) for name in self.GRAPHS
         )
         self.vectors: DeviceVectors | None = None
-        if "vectors" in sessions:
-            self.use_vectors(sessions["vectors"])
         self._inputs = [spec.name for spec in self._manifest.signature["encoder"].inputs]
         self._takes_grid = "attention_mask" in self._inputs
         self._kept, self._keeping = weakref.WeakSet[KeptLayer](), threading.Lock()
@@ -284,12 +274,14 @@ class BoundRuntime(Runtime):
         """Return hidden states and vectors, both from the graph of hidden states."""
         ends, states, vectors = batch.cu_seqlens, dict[int, HiddenState](), dict[int, Floats]()
         layers = {layer for _, layer in hidden} | {pooling.layer for pooling in poolings}
-        for layer, state in self._states(batch, sorted(layers), head_mask):
+        by_layer, rows = self._states(batch, sorted(layers), head_mask)
+        of_texts = [rows[first:end] for first, end in itertools.pairwise(ends)]
+        for layer, values in by_layer.items():
             if asked := [i for i, (_, of) in enumerate(hidden) if of == layer]:
-                kept = self._keep(state, [hidden[i][0] for i in asked], ends)
+                kept = self._keep(values, [of_texts[hidden[i][0]] for i in asked])
                 states |= zip(asked, kept, strict=True)
             if asked := [i for i, pooling in enumerate(poolings) if pooling.layer == layer]:
-                pooled = self._pooled(state, [poolings[i] for i in asked], ends)
+                pooled = self._pooled(values, rows, [poolings[i] for i in asked], ends)
                 vectors |= zip(asked, pooled, strict=True)
         return [states[i] for i in range(len(hidden))], [vectors[i] for i in range(len(poolings))]
 
@@ -297,8 +289,8 @@ class BoundRuntime(Runtime):
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
         """Return `[T, H]` per layer."""
-        states = dict(self._states(batch, sorted({*layers}), head_mask))
-        return [self._rows(*states[layer]) for layer in layers]
+        by_layer, rows = self._states(batch, sorted({*layers}), head_mask)
+        return [self._rows(by_layer[layer], rows) for layer in layers]
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """Run the fullest batch of each grid length, the longest first, and its attention.
@@ -322,8 +314,12 @@ class BoundRuntime(Runtime):
 
     def _states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None
-    ) -> Iterator[tuple[int, State]]:
-        """Return each layer with its hidden state on the device."""
+    ) -> tuple[dict[int, object], Ids]:
+        """Return each layer's hidden state on the device, and the row of each token in them, `[T]`.
+
+        They are `[T, H]`, or `[B, S, H]` if the graph takes the padded grid. Tokens of one text
+        have consecutive rows.
+        """
         texts, longest = batch.padded_index.shape
         wide = widen(batch, texts, coarser(longest, ALIGNED))
         inputs, rows = wide.inputs, np.arange(len(batch.input_ids))
@@ -333,17 +329,16 @@ class BoundRuntime(Runtime):
         mask = every_head(batch, self.config) if head_mask is None else head_mask
         feed = dict(zip(self._inputs, (*inputs, mask), strict=True))
         states = self._encoder.keep(feed, [hidden_state_name(layer) for layer in layers])
-        return ((layer, State(state, rows)) for layer, state in zip(layers, states, strict=True))
+        return dict(zip(layers, states, strict=True)), rows
 
-    def _keep(self, state: State, texts: Sequence[int], ends: Ids) -> Sequence[HiddenState]:
+    def _keep(self, values: object, rows: Sequence[Ids]) -> Sequence[HiddenState]:
         """Return texts' hidden states on the device, or copies if it keeps too many already."""
-        rows = [state.rows[ends[text] : ends[text + 1]] for text in texts]
-        layer = KeptLayer(state.values, rows, self._rows)
+        layer = KeptLayer(values, rows, self._rows)
         with self._keeping:
             kept_bytes = sum(other.size_bytes for other in self._kept)
             if kept_bytes + layer.size_bytes <= MOST_KEPT_BYTES:
                 self._kept.add(layer)
-                return [KeptState(layer, index) for index in range(len(texts))]
+                return [KeptState(layer, index) for index in range(len(rows))]
         return layer.copies()
 
     def _rows(self, values: object, rows: Ids) -> Floats:
@@ -352,18 +347,20 @@ class BoundRuntime(Runtime):
         modes = dict.fromkeys(("maximum", "first_weight", "unit_features"), zeros)
         return self._vectors(values, {"first_row": rows, "row_count": ones, **modes})
 
-    def _pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
+    def _pooled(
+        self, values: object, rows: Ids, poolings: Sequence[TextPooling], ends: Ids
+    ) -> list[Floats]:
         """Return the vector of each pooling."""
         vectors: dict[int, Floats] = {}
         hosted = {i for i, own in enumerate(poolings) if own.left_out or own.mode not in POOLED}
         if on_device := [i for i in range(len(poolings)) if i not in hosted]:
             sets = sets_of([poolings[i] for i in on_device], ends)
-            sets["first_row"] = state.rows[sets["first_row"]]
-            vectors |= zip(on_device, self._vectors(state.values, sets), strict=True)
+            sets["first_row"] = rows[sets["first_row"]]
+            vectors |= zip(on_device, self._vectors(values, sets), strict=True)
         for i in hosted:
             own = poolings[i]
-            rows = self._rows(state.values, state.rows[ends[own.text] : ends[own.text + 1]])
-            (vectors[i],) = self.pooled([rows], [own])
+            state = self._rows(values, rows[ends[own.text] : ends[own.text + 1]])
+            (vectors[i],) = self.pooled([state], [own])
         return [vectors[i] for i in range(len(poolings))]
 
     def _vectors(self, values: object, sets: Mapping[str, Ids]) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,9 +75,9 @@ class TorchHeads(Heads):
         rule: AttentionRule,
         count: int,
         maps: Sequence[Mapping[str, Tensor]],
-        values: Callable[[int], Mapping[str, Tensor]],
+        values: Sequence[Mapping[str, Tensor]],
     ) -> None:
-        """Keep the parameters of all N heads of each layer for maps; `values` returns a layer's."""
+        """Keep the parameters of all N heads of each layer, of their maps and their values."""
         self._rule, self._count, self._maps, self._values = rule, count, maps, values
 
     def of_segment(self, segment: int) -> TorchHeads:  # noqa: ARG002 - no segment has an adapter
@@ -95,7 +95,7 @@ class TorchHeads(Heads):
         """Return what a graph computes, by the functions that it is exported from."""
         own, inputs = self.of_segment(segment), [torch.from_numpy(array) for array in states]
         with torch.inference_mode():
-            parameters = own._values(layer) if graph == "value_norms" else own._maps[layer]
+            parameters = own._values[layer] if graph == "value_norms" else own._maps[layer]
             parameters = some_heads(parameters, heads, self._count)
             if graph == "value_norms":
                 return [value_products(parameters, own._rule, *inputs).numpy()]
@@ -120,20 +120,12 @@ class TorchDecoder(capabilities.Decoder):
         self._rows = max(1, LOGITS // layers.vocab_size)
         with torch.inference_mode():
             self._relative = decoder.relative_parameters()
-            self.heads = {
-                "decoder": TorchHeads(
-                    decoder.rule,
-                    count,
-                    decoder.head_parameters(),
-                    lambda layer: decoder.layer(layer).value_parameters(),
-                ),
-                "cross": TorchHeads(
-                    decoder.cross_rule,
-                    count,
-                    decoder.cross_head_parameters(),
-                    lambda layer: decoder.decoder_layer(layer).cross.value_parameters(),
-                ),
-            }
+            own = decoder.head_parameters(), decoder.value_parameters()
+            cross = decoder.cross_head_parameters(), decoder.cross_value_parameters()
+        self.heads = {
+            "decoder": TorchHeads(decoder.rule, count, *own),
+            "cross": TorchHeads(decoder.cross_rule, count, *cross),
+        }
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
         """Return `[T, H]` per state, and per layer's query states."""
@@ -167,12 +159,8 @@ class TorchEncoderHeads(TorchHeads, Decomposition):
         self._encoder = encoder
         self._merged: tuple[int, TorchEncoderHeads] = 0, self
         with torch.inference_mode():
-            super().__init__(
-                encoder.rule,
-                encoder.config.num_attention_heads,
-                encoder.head_parameters(),
-                lambda layer: encoder.layer(layer).value_parameters(),
-            )
+            own = encoder.head_parameters(), encoder.value_parameters()
+        super().__init__(encoder.rule, encoder.config.num_attention_heads, *own)
 
     def of_segment(self, segment: int) -> TorchEncoderHeads:
         """Return the heads of the layers of a segment; only the last merged ones are kept."""

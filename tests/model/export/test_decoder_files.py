@@ -26,7 +26,7 @@ from model.export.shared_tensors import places_of
 from model.export.tensors import labels_for
 from model.export.verify import report, signature_mismatches, verify
 from model.numerics.batch import pack
-from model.runtimes.host_graphs import DECODER_GRAPHS, HeadParameters
+from model.runtimes.host_graphs import DECODER_GRAPHS, HeadGraphs
 from model.runtimes.pytorch import Modules, load_modules
 
 
@@ -81,9 +81,9 @@ def test_heads_are_those_of_the_checkpoint(
         return
     stored = load_file(checkpoint / "model.safetensors")
     for kind, name in (("decoder", "self_attn"), ("cross", "encoder_attn")):
-        heads = HeadParameters(artifact, kind)  # type: ignore[arg-type]
+        heads = HeadGraphs(artifact, kind)  # type: ignore[arg-type]
         for layer in range(2):
-            parameters = heads.feed(["query_weight", "key_weight"], layer, range(3))
+            parameters = heads.parameters(["query_weight", "key_weight"], layer, range(3))
             for role, short in (("query", "q"), ("key", "k")):
                 theirs = stored[f"model.decoder.layers.{layer}.{name}.{short}_proj.weight"]
                 found = parameters[f"{role}_weight"]

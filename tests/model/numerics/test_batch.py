@@ -13,7 +13,7 @@ from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, padded,
 from model.numerics.comparison import Key, TargetTensors, random_labels
 from model.numerics.pooling import TextPooling
 from model.numerics.task_head import SLICE_TOKENS, Floats, TaskConfig, rows_of, text_scores
-from model.runtimes.host_graphs import of_segment
+from model.runtimes.host_graphs import adapted
 from tests.model.attention.test_self_attention import config_of
 
 Text = tuple[list[int], list[int]]
@@ -201,14 +201,11 @@ def test_weights_get_the_product_of_one_adapter(
         low_rank.format("up"): b,
         key.replace("weight", "bias"): bias,
     }
-    adapted = of_segment(tensors, 2, CONFIG)
     ends = "ij,jk->ik" if len(shape) == 2 else "nij,jk->nik" if b.ndim == 3 else "ij,njk->nik"
     expected = weight + np.einsum(ends, b[..., 2:4], a[..., 2:4, :])
-    np.testing.assert_allclose(adapted[key], expected, atol=1e-6)
-    assert adapted[key.replace("weight", "bias")] is bias
-    assert [*adapted] == [*tensors]
-    assert len(adapted) == len(tensors)
-    assert of_segment(tensors, 0, CONFIG) is tensors
+    np.testing.assert_allclose(adapted(tensors, key, 2, CONFIG), expected, atol=1e-6)
+    assert adapted(tensors, key.replace("weight", "bias"), 2, CONFIG) is bias
+    assert adapted(tensors, key, 0, CONFIG) is weight
 
 
 RNG = np.random.default_rng(0)

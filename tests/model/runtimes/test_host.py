@@ -17,7 +17,7 @@ from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import Decoder, capability
 from model.runtimes.contract import LONE_TOKENS, Calls, Floats, Heads, HostRuntime, Runtime
-from model.runtimes.host_graphs import HeadParameters
+from model.runtimes.host_graphs import HeadGraphs
 from model.runtimes.registry import load_runtime
 from tests.model.checkpoints import TINY
 
@@ -207,7 +207,7 @@ def test_rows_of_a_projection_belong_to_consecutive_heads(
 ) -> None:
     stored = load_file(tiny_checkpoint / "model.safetensors")
     names = [f"{role}_{kind}" for role in ("query", "key") for kind in ("weight", "bias")]
-    fed = HeadParameters(tiny_artifact).feed(names, layer, heads)
+    fed = HeadGraphs(tiny_artifact).parameters(names, layer, heads)
     assert list(fed) == names
     for role in ("query", "key"):
         prefix = f"encoder.layer.{layer}.attention.self.{role}"

@@ -24,6 +24,7 @@ from model.runtimes.pytorch import load_modules
 from model.runtimes.registry import host_session, load_runtime
 from service.system.resources import release_memory
 from testing.memory import memory_bytes
+from tests.model.refusals import refused
 
 LENGTHS = [9, 4, 1]
 
@@ -119,9 +120,7 @@ def test_a_graph_that_cannot_be_loaded_is_named(
     (artifact_copy / name).write_bytes(b"not a graph")
     files = tiny_artifact.manifest.files | {name: record_file(artifact_copy / name)}
     write_manifest(artifact_copy, tiny_artifact.manifest.model_copy(update={"files": files}))
-    with pytest.raises(ModelError, match=f"cannot load {name}") as caught:
-        OnnxRuntime(load_artifact(artifact_copy))
-    assert "\n" not in str(caught.value)
+    refused(ModelError, f"cannot load {name}", OnnxRuntime, load_artifact(artifact_copy))
 
 
 def test_memory_of_waiting_outputs_goes_back_to_the_system(onnx: OnnxRuntime) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from model.artifact.manifest import GRAPHS, Artifact, load_artifact
-from model.errors import ModelError
+from model.artifact.manifest import GRAPHS, Artifact
 from model.export.tensors import runtime_targets, shifted
 from model.numerics.batch import pack
 from model.numerics.comparison import TargetTensors
@@ -166,17 +165,6 @@ def test_rows_are_scored_some_at_a_time(
         np.testing.assert_allclose(
             decoder_of(make(bart_artifact)).logprobs(rows, labels), whole, atol=1e-5
         )
-
-
-def test_a_graph_that_cannot_be_loaded_is_named(bart_artifact: Artifact, tmp_path: Path) -> None:
-    for path in bart_artifact.folder.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    (tmp_path / "logprobs.onnx").unlink()
-    (tmp_path / "logprobs.onnx").write_bytes(b"no graph")
-    manifest = bart_artifact.manifest
-    with pytest.raises(ModelError, match=r"ONNX Runtime cannot load logprobs\.onnx"):
-        OnnxRuntime(Artifact(tmp_path, manifest, bart_artifact.sha256))
-    assert load_artifact(bart_artifact.folder).manifest == manifest
 
 
 def test_every_session_releases_its_arena(bart_artifact: Artifact) -> None:

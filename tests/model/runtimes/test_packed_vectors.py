@@ -230,7 +230,7 @@ def test_a_gpu_reports_its_attention_kernels(
 ) -> None:
     names = {file: name for name, file in GRAPHS.items()}
     monkeypatch.setattr(
-        onnx_runtime, "_session", lambda path, *_: Reporting(half, names[path.name])
+        onnx_runtime, "_session", lambda path, *_, **__: Reporting(half, names[path.name])
     )
     runtime = onnx_runtime.load(half, Resources("cuda"))
     assert isinstance(runtime, BoundRuntime)

@@ -19,7 +19,7 @@ from model.artifact.manifest import Artifact, Manifest, RuntimeName
 from model.artifact.signature import MapKind
 from model.checkpoint import load_checkpoint
 from model.config.precision import Precision
-from model.encoder.encoder import Encoder
+from model.encoder.encoder import LayerStack
 from model.errors import ArtifactError, ModelError
 from model.export.serving import serving_copy
 from model.export.static_embedding import export_static
@@ -279,7 +279,7 @@ def test_what_no_request_changes_is_computed_at_the_start(
 ) -> None:
     """Projections of relative positions, tables of distances, and parameters by head."""
     runtime, states = load_runtime(tiny_artifact, name="pytorch"), np.ones((2, 12), np.float32)
-    monkeypatch.delattr(Encoder, "head_parameters")
+    monkeypatch.delattr(LayerStack, "head_parameters")
     monkeypatch.delattr("model.attention.self_attention.bucket_table")
     found = capability(runtime, Heads).attention(states, states, 1, [2, 0])
     assert found.shape == (2, 2, 2)
