@@ -29,7 +29,7 @@ from model.encoder.encoder import Encoder
 from model.numerics.comparison import TargetTensors
 from model.tokenization.vocabulary import read_tokenizer
 from tests.model.decomposition.test_encoder import MODELS
-from tests.model.families.parity import saved
+from tests.model.families.parity import model_of, saved
 from tests.model.tokenizer_folders import CLASSES, LINES, write_tokenizer_folder
 
 
@@ -174,8 +174,8 @@ ELSEWHERE = ("attention.query", "attention.key", "attention.position_", "attenti
 
 @pytest.mark.parametrize("name", ["albert", "bert", "modernbert", "modernbert-biases", "gemma3"])
 def test_names_and_shapes_are_those_of_the_encoder(name: str, tmp_path: Path) -> None:
-    config, model, fields = MODELS[name]
-    encoder: Encoder = load_checkpoint(saved(model(config(**fields)), tmp_path))
+    family, fields = MODELS[name]
+    encoder: Encoder = load_checkpoint(saved(model_of(family, **fields), tmp_path))
     named = dict(encoder.named_parameters())
     used: set[str] = set()
     for layer in range(encoder.config.num_hidden_layers):

@@ -29,6 +29,7 @@ from model.errors import ArtifactError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind
 from model.sources.files import ModuleEntry, listed_modules, transformer_folder
 from model.sources.task_files import sparse_pooling, task_kind
+from tests.model.refusals import refused
 
 NAMES = (
     "attention.onnx",
@@ -49,12 +50,7 @@ NAMES = (
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(ArtifactError) as caught:
-        load_artifact(folder)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert str(folder) in message
-    return message
+    return refused(ArtifactError, folder, load_artifact, folder)
 
 
 def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:

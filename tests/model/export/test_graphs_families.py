@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,29 +16,14 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    Gemma3TextConfig,
-    Gemma3TextModel,
-    GteConfig,
-    GteModel,
-    LlamaConfig,
-    LlamaModel,
-    ModernBertConfig,
-    ModernBertModel,
-    MPNetConfig,
-    MPNetModel,
-    Qwen3Config,
-    Qwen3Model,
-)
+from safetensors.torch import save_file
 
+from model.artifact.manifest import GRAPHS, HEADS, WEIGHTS
 from model.artifact.signature import HeadGraph, hidden_state_name
 from model.attention.scores import SCORES
 from model.attention.weights import NORMALIZERS
 from model.checkpoint import load_checkpoint
+from model.decomposition.layers import decomposed
 from model.encoder.encoder import Encoder
 from model.export.graphs import (
     GRID_INPUTS,
@@ -46,12 +32,14 @@ from model.export.graphs import (
     head_parameters,
     weightless_graphs,
 )
+from model.export.to_onnx import save_graph
 from model.export.verify import signature_mismatches
 from model.numerics.batch import Batch, pack, padded, widen
 from model.packing import PackedBatch
+from model.runtimes.host_graphs import DecompositionGraphs, HeadGraphs
 from model.runtimes.pytorch import TorchEncoderHeads
 from tests.model.checkpoints import write_checkpoint
-from tests.model.families.parity import SIZES, VOCABULARY, saved, texts_of
+from tests.model.families.parity import SIZES, VOCABULARY, model_of, saved, texts_of
 from tests.model.families.test_encoder_parity import (
     GEMMA3,
     LLAMA,
@@ -60,17 +48,18 @@ from tests.model.families.test_encoder_parity import (
     VERSION_3,
     YARN,
 )
+from tests.model.runtimes.test_onnx import by_steps
 
 pytestmark = pytest.mark.slow
-MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "albert": (AlbertConfig, AlbertModel, SIZES | {"embedding_size": 16}),
-    "mpnet": (MPNetConfig, MPNetModel, SIZES),
-    "deberta": (DebertaV2Config, DebertaV2Model, SIZES | VERSION_3),
-    "qwen3": (Qwen3Config, Qwen3Model, QWEN3 | {"max_position_embeddings": 2048}),
-    "llama": (LlamaConfig, LlamaModel, LLAMA | {"rope_parameters": YARN}),
-    "gte": (GteConfig, GteModel, SIZES),
-    "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
-    "modernbert": (ModernBertConfig, ModernBertModel, MODERNBERT),
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "albert": ("Albert", SIZES | {"embedding_size": 16}),
+    "mpnet": ("MPNet", SIZES),
+    "deberta": ("DebertaV2", SIZES | VERSION_3),
+    "qwen3": ("Qwen3", QWEN3 | {"max_position_embeddings": 2048}),
+    "llama": ("Llama", LLAMA | {"rope_parameters": YARN}),
+    "gte": ("Gte", SIZES),
+    "gemma3": ("Gemma3Text", GEMMA3),
+    "modernbert": ("ModernBert", MODERNBERT),
 }
 ALIKE = ("qwen3", "llama", "gte")
 """Families without anything that layers share or alternate, tested with one layer."""
@@ -120,9 +109,9 @@ def encoder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     if name in KINDS:
         sizes = {"vocab_size": VOCABULARY, "num_hidden_layers": 1}
         return load_checkpoint(write_checkpoint(folder, **sizes | KINDS[name]))
-    config, model, fields = MODELS[name]
+    family, fields = MODELS[name]
     layers = {"num_hidden_layers": 1 if name in ALIKE else 2}
-    return load_checkpoint(saved(model(config(**fields | layers)), folder))
+    return load_checkpoint(saved(model_of(family, **fields | layers), folder))
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +191,28 @@ def test_graphs_of_heads_equal_pytorchs(encoder: Encoder, expected: Any, kind: H
                 np.testing.assert_allclose(ours, theirs, atol=atol, rtol=1e-5, strict=True)
             if kind == "attention" and tokens > 1:
                 np.testing.assert_allclose(found[0][0], maps[3, heads].numpy(), atol=1e-5)
+
+
+def test_decompositions_equal_pytorchs(
+    encoder: Encoder, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layer by layer, by the keys and shapes that a service finds without PyTorch."""
+    monkeypatch.undo()  # DeBERTa's graph needs a second trace
+    batch, output = expected
+    start, end = batch.cu_seqlens[2:4]
+    states = [state[start:end] for state in output.hidden_states]
+    graphs = weightless_graphs(encoder.config)
+    for name in ("decomposition", "decomposition_values"):
+        save_graph(graphs[name].export(), tmp_path / GRAPHS[name])
+    save_file(dict(sorted(encoder.state_dict().items())), tmp_path / WEIGHTS)
+    save_file(head_parameters(encoder), tmp_path / HEADS)
+    signature = {name: graph.signature for name, graph in graphs.items()}
+    manifest = SimpleNamespace(config=encoder.config, signature=signature)
+    artifact: Any = SimpleNamespace(manifest=manifest, path=tmp_path.joinpath)
+    steps = DecompositionGraphs(HeadGraphs(artifact))
+    found = by_steps(steps, encoder.config.num_hidden_layers, states[0].numpy(), rows=8)
+    with torch.no_grad():
+        wanted = decomposed(encoder, states[0]).numpy()
+    scale = states[-1].abs().max().item()
+    np.testing.assert_allclose(found, wanted, atol=2e-5 * scale)
+    np.testing.assert_allclose(found[:, 1:].sum(axis=1), states[-1].numpy(), atol=2e-5 * scale)

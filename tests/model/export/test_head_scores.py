@@ -12,23 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    BertConfig,
-    BertModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    Gemma3TextConfig,
-    Gemma3TextModel,
-    ModernBertConfig,
-    ModernBertModel,
-    MPNetConfig,
-    MPNetModel,
-    PreTrainedModel,
-    Qwen3Config,
-    Qwen3Model,
-)
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
@@ -48,28 +32,19 @@ from model.sources.sentence import read_sentence
 from model.sources.task_files import task_kind
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json, edit_weights
-from tests.model.families.parity import SIZES, VOCABULARY, saved
-from tests.model.families.test_encoder_parity import GEMMA3, MODERNBERT, QWEN3
+from tests.model.families.parity import SIZES, VOCABULARY, model_of, saved
+from tests.model.families.test_encoder_parity import GEMMA3, MODERNBERT, QWEN3, VERSION_3
 from tests.model.hybrid_checkpoints import SIZE, write_hybrid
 from tests.model.late_checkpoints import EXPANSION, WORDS, write_late, write_pylate, write_stanford
 
 IDS = torch.randint(3, VOCABULARY, (1, 12), generator=torch.Generator().manual_seed(3))
-MODELS: dict[str, Callable[[], PreTrainedModel]] = {
-    "bert": lambda: BertModel(BertConfig(**SIZES)),
-    "modernbert": lambda: ModernBertModel(ModernBertConfig(**MODERNBERT)),
-    "qwen3": lambda: Qwen3Model(Qwen3Config(**QWEN3)),
-    "gemma3": lambda: Gemma3TextModel(Gemma3TextConfig(**GEMMA3)),
-    "mpnet": lambda: MPNetModel(MPNetConfig(**SIZES)),
-    "deberta_v2": lambda: DebertaV2Model(
-        DebertaV2Config(
-            **SIZES,
-            relative_attention=True,
-            pos_att_type=["p2c", "c2p"],
-            position_buckets=8,
-            norm_rel_ebd="layer_norm",
-            share_att_key=True,
-        )
-    ),
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("Bert", SIZES),
+    "modernbert": ("ModernBert", MODERNBERT),
+    "qwen3": ("Qwen3", QWEN3),
+    "gemma3": ("Gemma3Text", GEMMA3),
+    "mpnet": ("MPNet", SIZES),
+    "deberta_v2": ("DebertaV2", SIZES | VERSION_3),
 }
 RECORDED = ("bert", "modernbert", "qwen3", "gemma3")
 """Families whose attention is a function of queries and keys as they enter the score."""
@@ -98,7 +73,8 @@ def test_they_are_transformers_own(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The softmax of the scores over the allowed keys equals transformers' weights."""
-    model = MODELS[name]()
+    family, fields = MODELS[name]
+    model = model_of(family, **fields)
     encoder = load_checkpoint(saved(model, tmp_path))
     output, seen = reference(model, monkeypatch)
     assert bool(seen) == (name in RECORDED)
@@ -128,7 +104,7 @@ def test_they_are_transformers_own(
 
 def test_positions_add_to_the_products(tmp_path: Path) -> None:
     """With relative positions the scores are not only products of features."""
-    encoder = load_checkpoint(saved(MODELS["mpnet"](), tmp_path))
+    encoder = load_checkpoint(saved(model_of("MPNet", **SIZES), tmp_path))
     states = np.random.default_rng(0).standard_normal((6, 24), np.float32)
     found = TorchEncoderHeads(encoder).head_scores(states, 0, [0])
     products = found.queries @ found.keys.transpose(0, 2, 1) / encoder.config.head_size**0.5

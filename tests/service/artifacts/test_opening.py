@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
@@ -39,6 +39,16 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSCOPE_CACHE_FOLDER", str(tmp_path))
 
 
+def copying(artifact: Artifact) -> Callable[..., Artifact]:
+    """Return an export that copies an artifact."""
+
+    def export(_: Path, out: Path, *__: object) -> Artifact:
+        shutil.copytree(artifact.folder, out)
+        return load_artifact(out)
+
+    return export
+
+
 def test_an_export_is_of_the_model_whatever_artifact_the_environment_names(
     artifact: Artifact,
     small_checkpoint: Path,
@@ -46,13 +56,7 @@ def test_an_export_is_of_the_model_whatever_artifact_the_environment_names(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def export(
-        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Artifact:
-        shutil.copytree(artifact.folder, out)
-        return load_artifact(out)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
+    monkeypatch.setattr("model.export.exporter.export", copying(artifact))
     monkeypatch.setenv("HEADSCOPE_ARTIFACT", str(artifact.folder))
     assert main(["export", "--model", str(small_checkpoint)]) == 0
     found = Path(capsys.readouterr().out.strip())
@@ -62,9 +66,7 @@ def test_an_export_is_of_the_model_whatever_artifact_the_environment_names(
 def test_another_process_was_faster_with_the_same_export(
     artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def export(
-        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Artifact:
+    def export(_: Path, out: Path, *__: object) -> Artifact:
         shutil.copytree(artifact.folder, out)
         raise ArtifactError(f"{out} was taken while this export ran")
 
@@ -166,11 +168,7 @@ def test_an_export_in_the_cache_is_found_without_the_hub(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def export(_: Path, out: Path, *__: object) -> Artifact:
-        shutil.copytree(artifact.folder, out)
-        return load_artifact(out)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
+    monkeypatch.setattr("model.export.exporter.export", copying(artifact))
     monkeypatch.setattr("model.sources.hub.download.download", None)  # whoever calls it fails
     tables = {"hub": ModelTable(source="nobody/has-this-model")}
     settings = Settings(tables=tables, cache_folder=tmp_path)

@@ -32,6 +32,7 @@ from model.artifact.manifest import (
 from model.errors import ArtifactError, ModelError
 from service.errors import ServiceError
 from testing.process import free_port
+from tests.model.refusals import refused
 from tests.service.harness import serving
 
 HANG_SECONDS = 120
@@ -72,11 +73,7 @@ def flip_a_bit(path: Path) -> None:
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(ArtifactError) as caught:
-        load_artifact(folder)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return refused(ArtifactError, folder, load_artifact, folder)
 
 
 def point_to(folder: Path, location: str, graph: str = GRAPHS["encoder"]) -> None:
