@@ -191,8 +191,8 @@ def _build(
 ) -> None:
     """Write all files, with a manifest that does not record a verification yet."""
     progress(f"reading {model}")
-    report_pickles(checkpoint, progress)
     source = read_source(checkpoint)
+    report_pickles(checkpoint, progress)
     check_precision(
         precision, source.config.model_type, decoder=read_decoder_config(source.inside) is not None
     )
