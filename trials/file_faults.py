@@ -8,7 +8,6 @@ runs in processes that are forked from one that has imported everything.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -17,16 +16,16 @@ import random
 import shutil
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from service.cli import main
+from testing.disks import mount, small_disk
 from trials.gates import Gate, Scale, at_least, exactly
 from trials.oracle import WORDS, artifact
 
@@ -104,31 +103,6 @@ def _described(path: Path) -> tuple[str, int, str]:
     elif stat.S_ISREG(found.st_mode):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
     return stat.filemode(found.st_mode), found.st_ino, content
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, size_bytes: int) -> Iterator[str]:
-    """Mount a file system of some size at a folder.
-
-    Yields:
-        Why it cannot be mounted here; empty where it is.
-
-    """
-    mounted = mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder))
-    try:
-        yield mounted
-    finally:
-        if not mounted:
-            subprocess.run(["umount", str(folder)], check=True)
-
-
-def mount(*arguments: str) -> str:
-    """Run mount; returns why it failed, or nothing."""
-    try:
-        done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        return str(error)
-    return done.stderr.strip() or "mount failed" if done.returncode else ""
 
 
 class Bench:

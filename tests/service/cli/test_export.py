@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from model.families.registry import read_config
 from service.artifacts.opening import open_artifact
 from service.cli import main
 from service.settings import Settings
+from testing.disks import small_disk
 from tests.service.cli.conftest import Exporter
 from tests.service.cli.said import one_line
 
@@ -167,30 +167,15 @@ def test_texts_have_no_image_size(
     assert "has no image processor: leave out --image-size" in one_line(capsys, "export")
 
 
-Disk = Callable[[str], Path]
-
-
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    """Return `disk("1m")`, which makes an empty file system of that size."""
-    mounted: list[Path] = []
-
-    def mount(size: str) -> Path:
-        folder = tmp_path / size
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            pytest.skip("there is no mount here")
-        if done.returncode:
-            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
+def disk(tmp_path: Path, size: str) -> Iterator[Path]:
+    """Return the folder of an empty file system."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, size) as problem:
+        if problem:
+            pytest.skip(f"no file system can be mounted here: {problem}")
+        yield folder
 
 
 @pytest.mark.slow
@@ -199,11 +184,10 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     [("256k", "tokenizer.json"), ("1m", "weights.safetensors"), ("17752k", "encoder.onnx")],
 )
 def test_a_full_disk(
-    disk: Disk,
+    disk: Path,
     artifact: Artifact,
     small_checkpoint: Path,
     tmp_path: Path,
-    size: str,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -212,14 +196,13 @@ def test_a_full_disk(
     copy = shutil.copytree(artifact.folder, tmp_path / "artifact")  # others may link its files
     graph = onnx.load(copy / GRAPHS["encoder"])
     monkeypatch.setattr("model.export.exporter.export_encoder", lambda *_, **__: graph)
-    folder = disk(size)
-    out = folder / "out"
+    out = disk / "out"
     assert main(["export", "--model", str(small_checkpoint), "--out", str(out)]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     *steps, line = printed.err.splitlines()
     assert all(step.startswith("headscope: ") for step in steps)
-    assert line.startswith(f"headscope export: {folder}/")
+    assert line.startswith(f"headscope export: {disk}/")
     assert f"/{name} cannot be written: " in line
     assert "No space left on device" in line
-    assert list(folder.iterdir()) == []
+    assert list(disk.iterdir()) == []

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.mmap_dict import MmapedDict
 
 from service.telemetry.shared import FIRST_BYTES, AllocatedDict, ServiceProcesses
+from testing.disks import small_disk
 from testing.process import run_python
 from tests.service.logged import Log
 
@@ -44,22 +45,6 @@ for number in range(3000):
     metrics.registry.request_seconds.labels(f"/{number}").observe(1)
 print(metrics.render().count(b"headscope_requests_total{"))
 """
-
-
-@contextlib.contextmanager
-def small_file_system(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a small file system; skip the test if that is not possible."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no `mount` here")
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], timeout=60, check=True)
 
 
 def holes(path: Path) -> int:
@@ -163,8 +148,10 @@ def test_without_room_to_grow_what_was_counted_still_is(
 def test_a_full_file_system_ends_no_process_by_a_signal(
     tmp_path: Path, size: str, starts: bool
 ) -> None:
-    with small_file_system(tmp_path, size) as folder:
-        done = counting(folder)
+    with small_disk(tmp_path, size) as problem:
+        if problem:
+            pytest.skip(f"no file system can be mounted here: {problem}")
+        done = counting(tmp_path)
     if not starts:
         assert done.returncode == 1
         assert "a worker cannot store its metrics" in done.stderr.splitlines()[-1]
