@@ -19,7 +19,7 @@ from torch.onnx._internal.fx.passes.type_promotion import _TypePromotionInterpre
 
 from model.artifact.manifest import Artifact
 from model.artifact.signature import Float, GraphSignature, TensorSpec
-from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
+from model.attention.multi_head import AttentionSizes, MultiHeadAttention
 from model.config.encoder import NormalizerName, ScoreName
 from model.export import torch_exporter
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
@@ -34,7 +34,8 @@ class CausalCrossAttention(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         query, key, value, attention_mask, head_mask = inputs
-        mask = causal_mask(query.shape[1], key.shape[1]) & attention_mask.bool()[:, None, None, :]
+        causal = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool).tril()
+        mask = causal & attention_mask.bool()[:, None, None, :]
         return self.attention(query, key, value, mask, head_mask)
 
 
