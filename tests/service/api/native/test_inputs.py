@@ -107,14 +107,6 @@ def test_targets_have_lists_of_their_own() -> None:
     ]
     assert usage(texts) == {"inputs": 2, "tokens": 9}
     assert text_bytes(texts) == text_bytes(TEXTS) + text_bytes(targets)
-    fields = text_fields(texts[1])
-    assert fields["tokens"] == TEXTS[1].tokens
-    assert (fields["target_tokens"], fields["target_truncated"]) == (targets[1].tokens, False)
-    tensors = text_tensors(texts)
-    assert tensors["target_cu_seqlens"].tolist() == [0, 1, 5]
-    ids = [token for target in targets for token in target.input_ids.tolist()]
-    assert tensors["target_token_ids"].tolist() == ids
-    assert tensors["target_truncated"].tolist() == [1, 0]
     lists = {
         name: json.loads(value)
         for name, value in metadata(HEADER, texts).items()
