@@ -46,10 +46,6 @@ export const rowOf = ({ size }, map, token) => map.subarray(token * size, (token
 /** Names of statistics and behaviours that are others for pictures. */
 const NAMES = {
   statistics: {
-    distance: {
-      name: 'Distance',
-      says: 'places between the patch that looks and what it sees, in reading order, on average',
-    },
     previous: { name: 'Left share', says: 'weight on the patch to the left' },
     next: { name: 'Right share', says: 'weight on the patch to the right' },
   },
@@ -65,9 +61,9 @@ const NAMES = {
   },
 };
 
-/** Name a reading's statistics and behaviours for pictures, which have no separators. @param {Reading} reading */
+/** Name a reading's statistics and behaviours for pictures, which have no separators, and whose distances are of tokens in reading order. @param {Reading} reading */
 export function namedForPicture(reading) {
-  const { sep, ...statistics } = reading.names.statistics;
+  const { sep, distance, ...statistics } = reading.names.statistics;
   const first = specialsOf(reading) > 0 ? reading.tokens[0] : 'first patch';
   reading.names = {
     statistics: {

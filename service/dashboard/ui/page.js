@@ -116,33 +116,72 @@ const NEEDED = {
 /** Name of the view that is shown. @param {Store} store */
 const chosenView = ({ state: { view }, modality }) => (modality.views[view] ? view : 'heads');
 
-/** Tabs, one a view. @param {Store} store */
+/**
+ * Tabs by name, each with its views.
+ *
+ * @type {[string, Partial<Record<import('../core/state.js').ViewName, string>>][]}
+ */
+const TABS = [
+  ['Heads', { heads: '' }],
+  ['Head', { head: 'Map', compared: 'Query and key', rollout: 'Rollout', target: 'Cross-attention' }],
+  ['Compare', { comparison: 'Another text', models: 'Another model', ablation: 'Heads switched off' }],
+  ['Why alike?', { why: '' }],
+  ['Many texts', { texts: '' }],
+  ['Search', { search: '' }],
+];
+
+/** Tabs, and the views of the chosen one. @param {Store} store */
 function tabs(store) {
   const { views } = store.modality;
-  const there = VIEWS.filter(
-    (name) => views[name] && (name === store.state.view || (NEEDED[name]?.(store) ?? true)),
-  );
   const chosen = chosenView(store);
+  const there = (/** @type {import('../core/state.js').ViewName} */ view) =>
+    views[view] && (view === chosen || (NEEDED[view]?.(store) ?? true));
+  const groups = TABS.flatMap(([name, titles]) => {
+    const all = VIEWS.filter((view) => view in titles && there(view));
+    return all.length ? [{ name, titles, views: all }] : [];
+  });
+  const own = groups.find((group) => group.views.includes(chosen)) ?? groups[0];
+  const first = groups.map((group) => ({
+    id: group.views.length > 1 ? `group-${group.views[0]}` : group.views[0],
+    name: group.name,
+    view: group === own ? chosen : group.views[0],
+    isChosen: group === own,
+  }));
+  const second = own.views.map((view) => ({
+    id: view,
+    name: own.titles[view] ?? '',
+    view,
+    isChosen: view === chosen,
+  }));
+  return html`<div class="views">${tabList(store, 'tabs', 'Views', first)}${second.length > 1 ? tabList(store, 'subviews', `Views of ${own.name}`, second) : nothing}</div>`;
+}
+
+/**
+ * @param {Store} store
+ * @param {string} id
+ * @param {string} label
+ * @param {{id: string, name: string, view: import('../core/state.js').ViewName, isChosen: boolean}[]} all
+ */
+function tabList(store, id, label, all) {
+  const chosen = all.findIndex(({ isChosen }) => isChosen);
   const key = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const next = there[(there.indexOf(chosen) + step + there.length) % there.length];
-    store.go({ view: next }, { focus: `#tab-${next}` });
+    const next = all[(chosen + step + all.length) % all.length];
+    store.go({ view: next.view }, { focus: `#tab-${next.id}` });
   };
-  return html`<div role="tablist" aria-label="Views" id="tabs" class="scrolls" ${painted(reveal, chosen)} @keydown=${key}>${there.map(
-    (
-      name,
-    ) => html`<button type="button" id=${`tab-${name}`} role="tab" data-view=${name} aria-controls="panel"
-      aria-selected=${String(name === chosen)} .tabIndex=${name === chosen ? 0 : -1}
-      @click=${() => store.go({ view: name })}>${views[name]?.title}</button>`,
+  return html`<div role="tablist" aria-label=${label} id=${id} class="scrolls" ${painted(reveal, chosen)} @keydown=${key}>${all.map(
+    (tab) => html`<button type="button" id=${`tab-${tab.id}`} role="tab" aria-controls="panel"
+      aria-selected=${String(tab.isChosen)} .tabIndex=${tab.isChosen ? 0 : -1}
+      @click=${() => store.go({ view: tab.view })}>${tab.name}</button>`,
   )}</div>`;
 }
 
-/** Scroll the tabs so that the chosen one is seen, in the next frame's layout. @param {HTMLElement} list @param {string} chosen */
-const reveal = (list, chosen) =>
+/** Scroll the tabs so that the chosen one is seen, in the next frame's layout. @param {HTMLElement} list */
+const reveal = (list) =>
   requestAnimationFrame(() => {
-    const tab = /** @type {HTMLElement|null} */ (list.querySelector(`#tab-${chosen}`));
+    const tab = /** @type {HTMLElement|null} */ (list.querySelector('[aria-selected="true"]'));
     if (tab) list.scrollLeft = tab.offsetLeft - (list.clientWidth - tab.offsetWidth) / 2;
   });
 

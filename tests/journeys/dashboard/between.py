@@ -25,6 +25,20 @@ SHOWN = {
     "Comparison": "Layer 3 head 1 of both texts shown.",
 }
 """Status of the page once each view shows layer 3, head 1."""
+TABS = {
+    "All heads": ("Heads", ""),
+    "One head": ("Head", "Map"),
+    "Query and key": ("Head", "Query and key"),
+    "Rollout": ("Head", "Rollout"),
+    "Cross-attention": ("Head", "Cross-attention"),
+    "Comparison": ("Compare", "Another text"),
+    "Two models": ("Compare", "Another model"),
+    "Ablation": ("Compare", "Heads switched off"),
+    "Why alike?": ("Why alike?", ""),
+    "Many texts": ("Many texts", ""),
+    "Search": ("Search", ""),
+}
+"""The tab of each view, and its tab among the views of that tab."""
 LINK = re.compile(r"(.+) → (.+?)\s+\d\.\d{4}")
 FULL_STRENGTH = 0.9
 """Minimum opacity of an element that is not dimmed."""
@@ -129,6 +143,22 @@ def set_option(page: Page, name: str, *, on: bool = True) -> None:
 def strength(place: Locator) -> float:
     """Return an element's opacity, times the opacity of its ancestors, after animations."""
     return float(place.evaluate(STRENGTH))
+
+
+def tab_of(page: Page, view: str) -> Locator:
+    """Return the tab of a view, the one among several views of a tab if it is there."""
+    tabs = (page.get_by_role("tab", name=name, exact=True) for name in TABS[view] if name)
+    first, second = [*tabs, None][:2]
+    assert first is not None
+    return second if second is not None and second.count() else first
+
+
+def turn(page: Page, view: str, act: str = "click") -> None:
+    """Open a view by its tab, and by the tab among the views of that one."""
+    for _ in range(2):
+        tab = tab_of(page, view)
+        if tab.get_attribute("aria-selected") != "true":
+            tab.press("Enter") if act == "press" else getattr(tab, act)()
 
 
 def is_marked_old(place: Locator) -> bool:

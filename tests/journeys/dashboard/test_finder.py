@@ -14,6 +14,7 @@ from tests.journeys.dashboard.between import (
     maps,
     pointed_at,
     told,
+    turn,
     view,
 )
 from tests.journeys.dashboard.browser import Visitor
@@ -113,12 +114,12 @@ def test_values_are_read_by_tap(visitor: Visitor, animal: Answer) -> None:
     view(page).get_by_role("button", name="Choose this pair").tap()
     expect(page).to_have_url(re.compile(rf"from={row}&to={column}"))
 
-    page.get_by_role("tab", name="Query and key").tap()
+    turn(page, "Query and key", "tap")
     told(page, re.compile("^Query of"))
     tap_middle(page, 0)
     expect(view(page).get_by_text(re.compile(r"^Feature \d+: query -?\d"))).to_be_visible()
 
-    page.get_by_role("tab", name="Ablation").tap()
+    turn(page, "Ablation", "tap")
     told(page, re.compile("^Switched off: 0"))
     head_button(page, "Show a head", 2, 8).tap()
     expect(view(page).get_by_text("Layer 2 head 8, moved 0.000")).to_be_visible()

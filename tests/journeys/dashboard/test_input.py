@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.journeys.dashboard.between import enter_text, maps, pointed_at, told, view
+from tests.journeys.dashboard.between import enter_text, maps, pointed_at, told, turn, view
 
 pytestmark = pytest.mark.e2e
 HEBREW = "שלום עולם טוב"
@@ -45,7 +45,7 @@ def test_going_back_brings_the_text_before(visitor):
 def test_letters_typed_in_one_go_are_one_step(visitor):
     page = visitor.open(visitor.state(view="head", a="Dogs bark."))
     told(page, "Layer 0 head 0 shown.")
-    page.get_by_role("tab", name="Rollout").click()
+    turn(page, "Rollout")
     steps = page.evaluate("() => history.length")
     box = page.get_by_role("textbox", name="Text", exact=True)
     for text in ("Cats", "Cats sleep", "Cats sleep on beds."):

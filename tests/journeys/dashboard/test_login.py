@@ -14,7 +14,7 @@ from model.artifact.manifest import Artifact
 from tests.journeys import conftest
 from tests.journeys.conftest import running
 from tests.journeys.dashboard import axe
-from tests.journeys.dashboard.between import Network, enter_text, told
+from tests.journeys.dashboard.between import Network, enter_text, told, turn
 from tests.journeys.dashboard.browser import VIEWER, Visitor, said
 from tests.service.repositories import ADMIN, add
 
@@ -48,7 +48,7 @@ def test_the_key_is_asked_for_in_a_form(browser: Browser, locked: str) -> None:
         page.get_by_role("button", name="API").click()
         expect(page.get_by_text("enter the API key as the password")).to_be_visible()
         page.keyboard.press("Escape")
-        page.get_by_role("tab", name="One head").click()
+        turn(page, "One head")
         said(page, "Layer 0 head 0 shown.")
         page.reload()
         said(page, "Layer 0 head 0 shown.")

@@ -26,6 +26,7 @@ from tests.journeys.dashboard.between import (
     maps,
     seen,
     set_option,
+    turn,
     view,
 )
 from tests.journeys.dashboard.browser import DEFAULT, VIEWER, Visitor, said
@@ -177,7 +178,7 @@ def test_an_error_of_the_other_model_is_told_in_the_view(both: Visitor) -> None:
     page = both.open(both.state(a=TEXT, layer=LAYER, head=HEAD))
     said(page, "72 heads drawn.")
     with failing(page, status=500):
-        page.get_by_role("tab", name="Two models").click()
+        turn(page, "Two models")
         expect(view(page).get_by_role("alert")).to_be_visible()
         assert maps(page).count() == 0
 
@@ -185,6 +186,6 @@ def test_an_error_of_the_other_model_is_told_in_the_view(both: Visitor) -> None:
 def test_one_model_has_nobody_beside_it(visitor: Visitor) -> None:
     page = visitor.open(visitor.state(view="models"))
     expect(view(page)).to_contain_text("This service has one model.")
-    page.get_by_role("tab", name="All heads").click()
-    said(page, "72 heads drawn.")
-    expect(page.get_by_role("tab", name="Two models")).to_have_count(0)
+    turn(page, "Comparison")
+    expect(page.get_by_role("tab", name="Another text")).to_be_visible()
+    expect(page.get_by_role("tab", name="Another model")).to_have_count(0)

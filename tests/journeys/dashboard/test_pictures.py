@@ -23,7 +23,7 @@ from model.artifact.manifest import Artifact
 from testing.pictures import pixels, saved
 from tests.journeys.conftest import running
 from tests.journeys.dashboard import looking
-from tests.journeys.dashboard.between import Files, told, view
+from tests.journeys.dashboard.between import Files, told, turn, view
 from tests.journeys.dashboard.browser import VIEWER, Visitor, rows_of
 from tests.journeys.dashboard.test_accessibility import SHOWN, everywhere
 from tests.tower_oracle import Side
@@ -190,14 +190,14 @@ def test_all_heads_rollout_and_ablation(pictures: Visitor, weights: NDArray[np.f
     assert [text.split()[0] for text in thumbnails][:2] == [
         f"{i // 4}·{i % 4}" for i in np.argsort(-link)[:2]
     ]
-    page.get_by_role("tab", name="Rollout").click()
+    turn(page, "Rollout")
     told(page, "Rollout shown.")
     mixed = weights.mean(1) + np.eye(weights.shape[-1])
     mixed /= mixed.sum(-1, keepdims=True)
     rows = {name: float(weight) for name, weight in rows_of(page, ".strongest")}
     rollout = (mixed[1] @ mixed[0])[looking.token(0, 0)]
     assert rows[name_of(0, 1)] == pytest.approx(rollout[looking.token(0, 1)], abs=1e-4)
-    page.get_by_role("tab", name="Ablation").click()
+    turn(page, "Ablation")
     page.get_by_role("group", name="Switch heads off").get_by_role("button").first.click()
     told(page, re.compile("^Switched off: 1. Layer 1"))
     expect(view(page).locator("picture-map")).to_have_count(3)
@@ -339,7 +339,7 @@ def test_axe_finds_nothing(pictures: Visitor) -> None:
     told(page, "Layer 0 head 1 shown. From row 2, column 1 to row 0, column 3.")
     found = set()
     for tab in ("One head", "All heads", "Rollout", "Ablation", "Why alike?"):
-        page.get_by_role("tab", name=tab).tap()
+        turn(page, tab, "tap")
         if tab != "Why alike?":
             told(page, SHOWN)
         found |= everywhere(page, (390, 1100))

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.journeys.dashboard.between import Network, failing, is_marked_old, told, view
+from tests.journeys.dashboard.between import Network, failing, is_marked_old, told, turn, view
 from tests.journeys.dashboard.browser import Visitor, rows_of, said
 from tests.journeys.dashboard.test_accessibility import WIDTHS, everywhere
 from tests.journeys.dashboard.test_use import saved
@@ -244,7 +244,7 @@ def test_scores_come_first_and_errors_pass(visitor: Visitor) -> None:
     visitor.expected = ("ERR_CONNECTION_REFUSED", "status of 500")
     page = visitor.open(visitor.state(view="texts"))
     network = Network(page, "**/rank")
-    page.get_by_role("tab", name="Search").click()
+    turn(page, "Search")
     network.answer(network.asked()[0])
     told(page, "5 results ranked.")
     assert view(page).locator("button.mark").count() == 0, "shares have not come"

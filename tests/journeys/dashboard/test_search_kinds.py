@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.journeys.dashboard import axe
-from tests.journeys.dashboard.between import told, view
+from tests.journeys.dashboard.between import told, turn, view
 from tests.journeys.dashboard.browser import Visitor, rows_of
 from tests.journeys.dashboard.test_search import results, score_of
 
@@ -125,7 +125,7 @@ def test_a_cross_encoder_shows_the_score_of_a_pair(
     expect(composer.get_by_text(f"{torch.sigmoid(logit):.4f}")).to_be_visible()
     expect(composer).not_to_contain_text("This model")
     visitor.expected = ("status of 424", "status of 422")  # the sample results are too long
-    page.get_by_role("tab", name="Why alike?").click()
+    turn(page, "Why alike?")
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("/explain does not explain cross")
     expect(alert.get_by_role("button", name="Try again")).to_have_count(0)

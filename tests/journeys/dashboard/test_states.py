@@ -22,6 +22,7 @@ from tests.journeys.dashboard.between import (
     maps,
     seen,
     told,
+    turn,
     view,
     wait,
 )
@@ -115,7 +116,7 @@ def test_in_every_view_an_old_text_is_dim_and_never_saved_as_the_new(visitor):
     """What is saved at any moment is what is saved at the end."""
     page = visitor.open(visitor.state(layer=3, head=1))
     for i, (tab, status) in enumerate(SHOWN.items()):
-        page.get_by_role("tab", name=tab).click()
+        turn(page, tab)
         told(page, status)
         files, network = Files(page), Network(page)
         enter_text(page, f"Text number {i}.")

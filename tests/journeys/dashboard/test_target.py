@@ -18,6 +18,7 @@ from tests.journeys.dashboard.between import (
     is_marked_old,
     maps,
     seen,
+    turn,
 )
 from tests.journeys.dashboard.browser import Visitor, rows_of, said
 from tests.journeys.dashboard.test_accessibility import WIDTHS, everywhere
@@ -42,7 +43,7 @@ def asked(visitor: Visitor, **more: Any) -> dict[str, Any]:
 
 def test_a_target_over_its_text(visitor_of_kinds: Visitor) -> None:
     page = opened(visitor_of_kinds, a=TEXT)
-    page.get_by_role("tab", name="Cross-attention").click()
+    turn(page, "Cross-attention")
     expect(page.get_by_label("Translation (or output) to examine")).to_be_visible()
     page.get_by_label("Translation (or output) to examine").fill(TARGET)
     said(page, "Cross-attention shown.")
@@ -82,6 +83,7 @@ def test_norms_of_cross_attention(visitor_of_kinds: Visitor) -> None:
 def test_a_model_without_a_decoder_says_so(visitor: Visitor) -> None:
     page = visitor.open(visitor.state(a="one text", target="another"))
     said(page, "72 heads drawn.")
+    turn(page, "One head")
     expect(page.get_by_role("tab", name="Cross-attention")).to_be_hidden()
     page = visitor.open(visitor.state(a="one text", target="another", view="target"))
     expect(page.get_by_text("This model has no decoder")).to_be_visible()

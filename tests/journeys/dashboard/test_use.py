@@ -13,20 +13,12 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.journeys.dashboard.between import set_option, wait
+from tests.journeys.dashboard.between import SHOWN, set_option, tab_of, turn, wait
 from tests.journeys.dashboard.browser import DEFAULT, drawn, rows_of, said
 from tests.journeys.dashboard.oracle import FIRST_TEXT
 
 pytestmark = pytest.mark.e2e
 
-STATUS = {
-    "heads": "72 heads drawn.",
-    "head": "Layer 3 head 1 shown.",
-    "rollout": "Rollout shown.",
-    "ablation": "Switched off: 0. Layer 3 head 1 shown.",
-    "comparison": "Layer 3 head 1 of both texts shown.",
-}
-"""Status of the page once a view is shown."""
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -49,9 +41,9 @@ def test_a_link_restores_everything(visitor):
     page.locator("#finder .chip").nth(1).click()
     page.get_by_label("Linear colours", exact=True).check()
     page.get_by_role("button", name="Zoom in").click()
-    page.get_by_role("tab", name="Ablation").click()
+    turn(page, "Ablation")
     page.get_by_role("group", name="Switch heads off").get_by_label("Layer 0 head 2, on").click()
-    page.get_by_role("tab", name="One head").click()
+    turn(page, "One head")
     expect(page.locator("#ablated")).to_be_visible()
     page.get_by_role("button", name="Live").click()
     heading = page.get_by_role("heading", name="Layer").first.inner_text()
@@ -65,7 +57,7 @@ def test_a_link_restores_everything(visitor):
     expect(again.get_by_role("textbox", name="Text", exact=True)).to_have_value(
         "Cats purr because they are happy."
     )
-    expect(again.get_by_role("tab", name="One head")).to_have_attribute("aria-selected", "true")
+    expect(tab_of(again, "One head")).to_have_attribute("aria-selected", "true")
     for name in ("Merge word pieces", "Linear colours"):
         expect(again.get_by_label(name, exact=True)).to_be_checked()
     expect(again.locator("#live")).to_be_visible()
@@ -81,14 +73,14 @@ def test_a_link_restores_everything(visitor):
 def test_back_and_forward(visitor):
     page = visitor.open()
     for name in ("Rollout", "Ablation", "One head"):
-        page.get_by_role("tab", name=name).click()
+        turn(page, name)
     expect(page.get_by_role("heading", name="Layer 0 · Head 0")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="Ablation", exact=True)).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
     page.go_forward()
-    expect(page.get_by_role("tab", name="Ablation")).to_have_attribute("aria-selected", "true")
+    expect(tab_of(page, "Ablation")).to_have_attribute("aria-selected", "true")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +105,7 @@ def test_a_head_that_the_model_lacks_is_said_and_corrected(visitor):
     expect(page.get_by_text("The address names layer 99 head 77.")).to_be_visible()
     expect(page).to_have_url(re.compile("layer=5&head=11"))
     said(page, "Layer 5 head 11 shown.")
-    page.get_by_role("tab", name="Rollout").click()
+    turn(page, "Rollout")
     expect(page.get_by_text("The address names")).to_have_count(0)
 
 
@@ -163,9 +155,10 @@ def test_a_page_for_a_colleague_needs_no_service_and_no_script(visitor):
 
 def test_every_view_as_files(visitor, animal):
     page = visitor.open(visitor.state(layer=3, head=1, sort="entropy"))
-    for view, status in STATUS.items():
+    for name, status in SHOWN.items():
         page.wait_for_timeout(350)  # Chromium drops downloads after ten in a second
-        page.locator(f"#tab-{view}").click()
+        turn(page, name)
+        view = name.split()[-1].lower()
         said(page, status)
         found = json.loads(saved(page, "JSON")[0])
         assert found["view"] == view
@@ -225,9 +218,9 @@ def test_by_keyboard_alone(visitor, animal):
     expect(page).to_have_url(re.compile("zoom=2"))
     page.keyboard.press("0")
     expect(page).not_to_have_url(re.compile("zoom"))
-    page.get_by_role("tab", name="One head").focus()
+    tab_of(page, "One head").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("tab", name="Query and key")).to_be_focused()
+    expect(tab_of(page, "Query and key")).to_be_focused()
     expect(page.get_by_role("heading", name="Query and key")).to_be_visible()
 
 
@@ -243,7 +236,7 @@ def test_text_stays_text(visitor, text):
     page = visitor.open(visitor.state(a=text))
     said(page, "72 heads drawn.")
     for words in (False, True):
-        page.locator("#tab-heads").click()
+        turn(page, "All heads")
         set_option(page, "Merge word pieces", on=words)
         said(page, "72 heads drawn.")
         count = page.get_by_label("From token").locator("option").count()
@@ -278,8 +271,8 @@ def test_a_text_that_is_too_long(visitor):
     problem = page.get_by_role("alert")
     expect(problem).to_contain_text("602 tokens; at most 512 fit")
     assert not re.search(r"`|inputs|truncate|\[\d+\]", problem.inner_text()), "for people"
-    page.get_by_role("tab", name="Rollout").click()
-    expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
+    turn(page, "Why alike?")
+    expect(page.get_by_role("heading", name="Why alike?")).to_be_visible()
     expect(problem).to_be_visible()
     page.go_back()
     problem.get_by_role("button", name="Cut the text").click()
@@ -370,8 +363,8 @@ def test_a_narrow_screen(visitor):
         viewport={"width": 360, "height": 740},
         has_touch=True,
     )
-    for view, status in STATUS.items():
-        page.locator(f"#tab-{view}").click()
+    for view, status in SHOWN.items():
+        turn(page, view)
         said(page, status)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
         beyond = page.evaluate(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Page, expect
 
 from tests.journeys.dashboard import axe
-from tests.journeys.dashboard.between import cell_at, set_option
+from tests.journeys.dashboard.between import cell_at, set_option, turn
 from tests.journeys.dashboard.browser import Visitor, rows_of, said
 from tests.journeys.dashboard.oracle import FIRST_TEXT, Answer, label, merged, ranked
 from tests.journeys.dashboard.test_use import saved
@@ -201,7 +201,7 @@ def test_heads_switched_off(visitor, api, animal):
     expect(readout).to_contain_text(f"After: it → animal {after:.4f}")
     difference = float(readout.inner_text().split()[-1])
     assert difference == pytest.approx(after - before, abs=1e-4)
-    page.get_by_role("tab", name="All heads").click()
+    turn(page, "All heads")
     expect_best(page, ablated.weights[:, :, 10, 2])
     page.locator("#ablated").get_by_role("button", name="Switch all on").click()
     expect(page.locator("#ablated")).to_be_hidden()
@@ -229,7 +229,7 @@ def test_a_pair(visitor, api):
     page.get_by_label("Second text of the pair").press("Enter")
     answer = Answer(api, [texts])
     expect(page.locator("#facts")).to_contain_text(f"{len(answer.tokens)} tokens")
-    page.get_by_role("tab", name="One head").click()
+    turn(page, "One head")
     said(page, "Layer 0 head 0 shown.")
     own = np.array([start < end for start, end in answer.offsets])
     groups = [own & (answer.segments == 0), own & (answer.segments == 1), ~own]
@@ -243,7 +243,7 @@ def test_a_pair(visitor, api):
     second, first = answer.segments == 1, answer.segments == 0
     part = answer.weights[0, 0][second][:, first]
     assert float(rows_of(page, ".links")[0][2]) == pytest.approx(part.max(), abs=6e-5)
-    page.get_by_role("tab", name="All heads").click()
+    turn(page, "All heads")
     page.get_by_label("Sort by").select_option(value="cross")
     crossing = np.zeros((6, 12))
     for query, key in [(0, 1), (1, 0)]:
@@ -355,7 +355,7 @@ def test_norms_of_a_head(visitor: Visitor, transformers_reference: Any) -> None:
     expect(page.locator(".readout")).to_contain_text(f"{largest[0]:.2g}")
     assert axe.violations(page) == []
 
-    page.get_by_role("tab", name="Rollout").click()
+    turn(page, "Rollout")
     said(page, "Norm rollout shown.")
     rollout = np.array(exported(page)["weights"])
     np.testing.assert_allclose(rollout.sum(axis=1), 1, atol=1e-4)

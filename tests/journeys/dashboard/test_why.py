@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from model.artifact.manifest import Artifact
 from tests.journeys.conftest import running
 from tests.journeys.dashboard import axe
-from tests.journeys.dashboard.between import set_option
+from tests.journeys.dashboard.between import set_option, turn
 from tests.journeys.dashboard.browser import VIEWER, Visitor, rows_of, said
 from tests.journeys.dashboard.test_use import saved
 
@@ -256,13 +256,13 @@ def test_a_second_text_that_is_cut_or_unknown_is_said_to_be(visitor: Visitor) ->
     expect(notes).to_have_count(0)
     page.get_by_role("textbox", name="Other text").fill(unknown)
     expect(notes).to_contain_text("Over a tenth of its tokens are unknown")
-    page.get_by_role("tab", name="Many texts").click()
+    turn(page, "Many texts")
     page.get_by_role("textbox", name="Texts, one").fill(f"{OTHER}\n{unknown}\n{'word ' * 600}")
     expect(notes).to_have_text(re.compile(r"^1 of the texts is cut\. In 1 of them over a tenth"))
     found = json.loads(saved(page, "JSON")[0])
     assert found["texts"][:2] == [OTHER, unknown]
     assert "tokens" not in found
-    page.get_by_role("tab", name="Comparison").click()
+    turn(page, "Comparison")
     page.get_by_role("textbox", name="Other text").fill("word " * 600)
     expect(notes).to_have_text("The other text is cut: the model sees 512 of its tokens. ")
 
