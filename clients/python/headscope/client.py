@@ -123,6 +123,9 @@ class Client(Session):
         """Return the result of a coroutine in the event loop; an interrupt cancels it."""
         with _starting:
             loop = _loop()
+        if asyncio._get_running_loop() is loop:
+            work.close()
+            raise RuntimeError("a Client cannot be called while it tells of a retry")
         future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()

@@ -370,6 +370,20 @@ def test_a_forked_process_sends_too():
     assert (done.stdout, done.stderr) == ("7\n", "")
 
 
+def test_a_client_that_is_called_while_it_tells_of_a_retry_does_not_hang():
+    seen = []
+
+    def told(error: HeadscopeError) -> None:
+        with pytest.raises(RuntimeError, match="tells of a retry"):
+            client.info()
+        seen.append(error)
+
+    rules = Retries(1, first_wait_seconds=0.01, on_retry=told)
+    with Client("http://127.0.0.1:9", retries=rules) as client, pytest.raises(NoConnection):
+        client.info()
+    assert len(seen) == 1
+
+
 def test_nobody_answers():
     with pytest.raises(NoConnection, match=r"no reply from http://127\.0\.0\.1:9/attention"):
         attention("http://127.0.0.1:9", "a text")
