@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.api import dialects, documentation
-from service.api.wire.route import direct_routes
+from service.api.wire.route import ServiceExchange, direct_routes
 from service.engines.contract import Engine
 from service.health.readiness import Peers
 from service.http.admission import Admission
@@ -106,6 +106,7 @@ def application(state: ServiceState) -> FastAPI:
         service=state,
         admission=Admission.of(settings),
         error_reply=dialects.error_reply,
+        exchange_type=ServiceExchange,
         observers=observers,
         cors=cors_of(settings),
     )

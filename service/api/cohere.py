@@ -37,13 +37,7 @@ from service.api.requests import LenientRequest, list_of
 from service.api.wire.media import JSON, Unwritten
 from service.api.wire.pictures import ONE_PART, content_part, picture_at, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
-from service.api.wire.route import (
-    CHARACTER_BYTES,
-    ApiExchange,
-    JsonRoute,
-    PartsResponse,
-    reserve,
-)
+from service.api.wire.route import CHARACTER_BYTES, ApiExchange, JsonRoute, PartsResponse
 from service.api.wire.schemas import any_of, named, schema
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.core import Inference
@@ -244,7 +238,7 @@ async def _answer(
     prepared = await prepare_embedding(exchange, body.given, options, wanted)
     feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
     texts = [given for given in body.given if isinstance(given, str)]
-    reserve(exchange, prepared.nbytes(feature_bytes) + CHARACTER_BYTES * sum(map(len, texts)))
+    exchange.reserve(prepared.nbytes(feature_bytes) + CHARACTER_BYTES * sum(map(len, texts)))
     vectors, timings = await prepared.vectors(), prepared.timings
 
     def pieces() -> Unwritten:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -37,10 +36,10 @@ from service.api.tei.scores import RANK, RerankRequest
 from service.api.tei.vectors import ERRORS as TEI_ERRORS
 from service.api.tei.vectors import error_response as tei_error
 from service.api.wire.replies import describe_errors, problem_response, replies
-from service.api.wire.route import ApiExchange, JsonRoute, bind_model
+from service.api.wire.route import ApiExchange, JsonRoute
 from service.api.wire.schemas import any_of
 from service.errors import ServiceError, Unprocessable
-from service.exchange import NO_FINGERPRINT, ErrorForm, Exchange
+from service.exchange import NO_FINGERPRINT, ErrorForm
 from service.settings import Settings
 
 tei_router = APIRouter(route_class=JsonRoute, tags=["tasks"])
@@ -167,7 +166,7 @@ async def _handle(request: Request, error: Exception) -> Response:
     return reply
 
 
-def error_reply(exchange: Exchange[Any, Any], error: Exception) -> Response | None:
+def error_reply(exchange: ApiExchange, error: Exception) -> Response | None:
     """Return the reply of an error in its route's dialect, and count it; None if unexpected."""
     if isinstance(error, HTTPException):
         return _http_error(exchange, error)
@@ -186,7 +185,7 @@ def error_reply(exchange: Exchange[Any, Any], error: Exception) -> Response | No
         and not models.several
     )
     if unchosen and (only := models.loaded_default):  # refused before the only model was chosen
-        bind_model(exchange, only)
+        exchange.bind_model(only)
     if exchange.error_form is not None:
         return exchange.error_form(error, request_id)
     for own, dialect in _routes():
@@ -195,7 +194,7 @@ def error_reply(exchange: Exchange[Any, Any], error: Exception) -> Response | No
     return error_response(scope["path"], error, request_id)
 
 
-def _http_error(exchange: Exchange[Any, Any], error: HTTPException) -> Response:
+def _http_error(exchange: ApiExchange, error: HTTPException) -> Response:
     code = error.status_code
     phrase = HTTPStatus(code).phrase
 

@@ -52,7 +52,7 @@ from service.api.drop_in.scores import (
 from service.api.requests import LenientRequest
 from service.api.wire.pictures import picture_at, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
-from service.api.wire.route import ApiExchange, JsonRoute, caller_of, json_reply, reserve
+from service.api.wire.route import ApiExchange, JsonRoute
 from service.api.wire.schemas import any_of, named, schema
 from service.errors import InvalidRequest, NoTaskHead, ServiceError, Unprocessable
 from service.exchange import ErrorForm
@@ -193,17 +193,17 @@ CLASSIFY_REPLY = named("ClassifyReply", {**_ENVELOPE, "object": "classify", "dat
 @router.post("/classify", responses=replies(CLASSIFY_REPLY, ERRORS))
 async def classify(body: ClassifyRequest, exchange: ApiExchange) -> Response:
     """Classify each text, the largest score first: softmax of several labels, sigmoid of one."""
-    model, caller = exchange.model, caller_of(exchange)
+    model, caller = exchange.model, exchange.call()
     task = body.check_model(model.inference)
     prepared = await model.inference.prepare(body.input, _CUT, caller, "encode")
-    reserve(exchange, label_bytes(len(body.input), task.labels))
+    exchange.reserve(label_bytes(len(body.input), task.labels))
     logits = await task_scores(model.inference, prepared, task)
 
     def content() -> object:
         data = [predictions(row, task.labels, probabilities(row)) for row in logits]
         return envelope("classify", model.name, prepared.timings) | {"data": data}
 
-    return await json_reply(exchange, content, prepared.timings)
+    return await exchange.json_reply(content, prepared.timings)
 
 
 _TEXT = schema(str, maxLength=MAX_CHARACTERS)

@@ -14,7 +14,7 @@ from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.media import prefers
 from service.api.wire.replies import PROBLEMS
-from service.api.wire.route import ApiExchange, bind_model
+from service.api.wire.route import ApiExchange
 from service.engines.contract import BatchCost
 from service.health.readiness import ANSWER_SECONDS, SILENT
 from service.inference.outputs.declared import names_of
@@ -87,7 +87,7 @@ async def info(exchange: ApiExchange, model: str | None = None) -> JSONResponse:
     if state.models.several and model is None:
         content["models"] = [describe(state.settings, served) for served in state.models]
     if model is not None or not state.models.several:
-        bind_model(exchange, chosen, model)
+        exchange.bind_model(chosen, model)
     return JSONResponse(content)
 
 

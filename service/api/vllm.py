@@ -38,13 +38,7 @@ from service.api.messages import MessagesRequest, TruncatingRequest
 from service.api.wire.media import JSON
 from service.api.wire.pictures import loaded, wrong
 from service.api.wire.replies import WARNED, problems_in_form, replies, warning_field
-from service.api.wire.route import (
-    ApiExchange,
-    JsonRoute,
-    PartsResponse,
-    caller_of,
-    reserve,
-)
+from service.api.wire.route import ApiExchange, JsonRoute, PartsResponse
 from service.api.wire.schemas import any_of, named
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, ServiceError, Unprocessable
@@ -162,10 +156,10 @@ async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
         finish = _unit_rows if output == "tokens" and unit else None
         return await answer(exchange, embedding, form, finish)
     inputs = await loaded(body.given, exchange)
-    prepared = await inference.prepare(inputs, options, caller_of(exchange), "encode")
+    prepared = await inference.prepare(inputs, options, exchange.call(), "encode")
     rows = prepared.timings.tokens if task.startswith("token_") else len(inputs)
     size = round(form.form.feature_bytes * rows * head.outputs)
-    reserve(exchange, size + form.item_bytes * len(inputs))
+    exchange.reserve(size + form.item_bytes * len(inputs))
     arrays = await task_scores(inference, prepared, head)
     if activation is not False and head.kind != "late_interaction":
         arrays = await asyncio.to_thread(lambda: [probabilities(logits) for logits in arrays])

@@ -126,7 +126,7 @@ ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 class DirectRoute(Protocol):
     """Route without the layers of FastAPI and Starlette, which take most of a small request."""
 
-    async def answer(self, exchange: AnyExchange, /) -> Response:
+    async def answer(self, exchange: Any, /) -> Response:
         """Return the endpoint's reply to a request."""
 
 
@@ -145,8 +145,10 @@ class ExchangeMiddleware:
     service: Any
     """State of the service: its settings, budgets, metrics and turns, and what routes need."""
     admission: Admission
-    error_reply: Callable[[AnyExchange, Exception], Response | None]
+    error_reply: Callable[[Any, Exception], Response | None]
     """Function that returns the reply of an error; None if the error is unexpected."""
+    exchange_type: type[AnyExchange] = Exchange
+    """Class of the exchanges that routes get."""
     observers: Sequence[RequestObserver] = ()
     """Observers of every request, also of CORS preflights."""
     cors: CORSMiddleware | None = None
@@ -164,7 +166,7 @@ class ExchangeMiddleware:
             send = functools.partial(self.cors.send, send=send, request_headers=fields)
             scope.pop("write_reply", None)
         service, metrics = self.service, self.service.metrics.http
-        exchange: AnyExchange = Exchange(scope, send, Reservation(service.replies), service)
+        exchange = self.exchange_type(scope, send, Reservation(service.replies), service)
         scope["exchange"] = exchange
         logs.request_id.set(exchange.request_id)
         metrics.in_flight += 1

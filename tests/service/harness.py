@@ -22,6 +22,7 @@ from model.artifact.manifest import Artifact
 from model.config.encoder import EncoderConfig
 from model.families.registry import parse_config
 from service.api.wire.media import Part, Unwritten
+from service.api.wire.route import ServiceExchange
 from service.app import create_app
 from service.engines.contract import (
     DecomposeTask,
@@ -33,7 +34,6 @@ from service.engines.contract import (
     TextTask,
 )
 from service.engines.fake import FakeEngine
-from service.exchange import Exchange
 from service.http.exchange import Turns
 from service.inference.tokenization.text import ArrayText, places_of
 from service.models.state import state_of
@@ -233,11 +233,11 @@ def batching(
 
 def exchange(
     request_id: str = "id", send: Send | None = None, service: Any = None, **scope: Any
-) -> Exchange[Any, Any]:
+) -> ServiceExchange:
     """Return the exchange of a request without a client, within the service's budget if any."""
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], **scope}
     budget = getattr(service, "replies", ByteBudget(2**20))
-    found = Exchange[Any, Any](scope, send or unsent, Reservation(budget), service)
+    found = ServiceExchange(scope, send or unsent, Reservation(budget), service)
     found.request_id, scope["exchange"] = request_id, found
     return found
 

@@ -23,7 +23,7 @@ from service.api.wire.json_pieces import base64_pieces, json_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.pictures import Shares, in_order, loaded, together
 from service.api.wire.replies import Responses, error_reply
-from service.api.wire.route import ApiExchange, PartsResponse, caller_of, reserve
+from service.api.wire.route import ApiExchange, PartsResponse
 from service.api.wire.schemas import any_of, named, schema
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, NoTaskHead, ServiceError, Unprocessable
@@ -287,7 +287,7 @@ async def prepare_embedding(
         if isinstance(own[0], Picture):
             options = of_pictures(options)
         plans.append(_plan(inference, wanted, options))
-        texts.append(await inference.prepare(own, options, caller_of(exchange), "encode"))
+        texts.append(await inference.prepare(own, options, exchange.call(), "encode"))
     return PreparedEmbedding(towers, texts, plans)
 
 
@@ -320,7 +320,7 @@ async def answer(
     `finish` is applied to the array of each input, in a thread.
     """
     size = prepared.nbytes(form.form.feature_bytes) + form.item_bytes * prepared.count
-    reserve(exchange, size)
+    exchange.reserve(size)
     vectors = await prepared.vectors()
     if finish:
         vectors = await asyncio.to_thread(lambda: [*map(finish, vectors)])

@@ -16,15 +16,7 @@ from starlette.responses import Response
 
 from service.api.requests import LenientRequest, list_of
 from service.api.wire.pictures import wrong
-from service.api.wire.route import (
-    CHARACTER_BYTES,
-    FEWER_TEXTS,
-    ApiExchange,
-    caller_of,
-    check_size,
-    json_reply,
-    reserve,
-)
+from service.api.wire.route import CHARACTER_BYTES, FEWER_TEXTS, ApiExchange
 from service.api.wire.schemas import any_of, named, schema
 from service.engines.contract import Floats
 from service.inference.core import Inference
@@ -135,11 +127,11 @@ async def ranked(
     `item_bytes` are the predicted bytes of a score in the reply, without its document, which is
     also `returned` or not.
     """
-    inference, caller, given = exchange.model.inference, caller_of(exchange), texts.documents
+    inference, caller, given = exchange.model.inference, exchange.call(), texts.documents
     reply_bytes = item_bytes * len(given)
     if returned:
         reply_bytes += CHARACTER_BYTES * sum(map(len, given))
-    reserve(exchange, reply_bytes)
+    exchange.reserve(reply_bytes)
     if max_tokens is not None:
         documents = await shortened(inference, given, max_tokens, caller)
         texts = replace(texts, documents=documents)
@@ -148,7 +140,7 @@ async def ranked(
     if any(cut):
         scorer.documents.mark_truncated(cut)
     if scorer.queries:
-        check_size(exchange, scorer.query_bytes, FEWER_TEXTS)
+        exchange.check_size(scorer.query_bytes, FEWER_TEXTS)
         exchange.reservation.grow(scorer.query_bytes, bounded=True)
     ranker = Ranker(scorer, texts.documents)
     await ranker.rank(reply_bytes)
@@ -172,7 +164,7 @@ class ScoresRequest(LenientRequest):
         """Reply with the scores."""
         self.check_model(exchange.model.inference)
         ranking = await self.ranking(exchange)
-        return await json_reply(exchange, lambda: self.content(exchange, ranking), ranking.timings)
+        return await exchange.json_reply(lambda: self.content(exchange, ranking), ranking.timings)
 
 
 PREDICTION = named("Prediction", {"score": float, "label": str})

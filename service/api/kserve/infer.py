@@ -51,17 +51,7 @@ from service.api.wire.bodies import (
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.replies import with_reply_headers
-from service.api.wire.route import (
-    INLINE_BYTES,
-    ApiExchange,
-    PartsResponse,
-    bind_model,
-    caller_of,
-    check_expected,
-    check_size,
-    reserve,
-    validated,
-)
+from service.api.wire.route import INLINE_BYTES, ApiExchange, PartsResponse, validated
 from service.api.wire.schemas import any_of, documented_body, schema
 from service.engines.contract import Floats
 from service.errors import InvalidRequest, Unprocessable
@@ -389,9 +379,9 @@ async def infer(exchange: ApiExchange, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""
     chosen = await model_of_path(exchange, model)
     body, inputs = await read_request(exchange, exchange.service.settings.max_client_batch_size)
-    bind_model(exchange, chosen, model, body.parameters.backend)
-    check_expected(exchange)
-    caller, given = caller_of(exchange), body.parameters
+    exchange.bind_model(chosen, model, body.parameters.backend)
+    exchange.check_expected()
+    caller, given = exchange.call(), body.parameters
     inference = chosen.inference
     plan, selection = vector_plan(body, inference), map_selection(body, inference)
     if given.timeout is not None:
@@ -424,10 +414,10 @@ async def infer(exchange: ApiExchange, model: str) -> Response:
         return [*json, *tails(filled)]
 
     if maps is None or selection is None:
-        reserve(exchange, size)
+        exchange.reserve(size)
         response = PartsResponse(await before_maps(), media_type, prepared.timings)
     else:
-        check_size(exchange, size, FEWER_MAPS)
+        exchange.check_size(size, FEWER_MAPS)
         writer = MapsWriter(maps, media_type, keeps_back=plan is not None)
 
         async def begin() -> None:

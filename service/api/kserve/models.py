@@ -22,14 +22,7 @@ from service.api.drop_in.embedding import json_error
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import problems_in_form, replies
-from service.api.wire.route import (
-    ApiExchange,
-    admin_errors,
-    bind_model,
-    check_expected,
-    chosen_model,
-    read_admin,
-)
+from service.api.wire.route import ApiExchange, admin_errors
 from service.api.wire.schemas import documented_body, named
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, ServiceError, UnknownModel
@@ -128,7 +121,7 @@ async def ready(exchange: ApiExchange, model: str) -> Response:
             raise EngineUnavailable("the service is stopping")
         if failure := (await chosen.health.check())[0]:
             raise EngineUnavailable(failure)
-    check_expected(exchange)
+    exchange.check_expected()
     return Response()
 
 
@@ -140,13 +133,13 @@ async def metadata(exchange: ApiExchange, model: str) -> Response:
         if model.endswith(f"/{ending}"):
             raise HTTPException(status)
     chosen = loaded_model(exchange, model)
-    check_expected(exchange)
+    exchange.check_expected()
     return JSONResponse(describe(chosen))
 
 
 async def model_of_path(exchange: ApiExchange, name: str) -> ServedModel:
     """Return the model that a path names, loading it first if it is loaded on demand."""
-    return _noted(exchange, await chosen_model(exchange, _asked(exchange, name)))
+    return _noted(exchange, await exchange.chosen_model(_asked(exchange, name)))
 
 
 def loaded_model(exchange: ApiExchange, name: str) -> ServedModel:
@@ -165,7 +158,7 @@ def _noted(exchange: ApiExchange, model: ServedModel) -> ServedModel:
     asked: dict[str, str] = exchange.scope["path_params"]
     if asked.get("version", model.version) != model.version:
         raise UnknownModel(f"{model.name} is served in version {model.version} only")
-    bind_model(exchange, model, asked["model"])
+    exchange.bind_model(model, asked["model"])
     return model
 
 
@@ -252,7 +245,7 @@ _ENTRY = {"name": str, "version": str, "state": str, "reason": str}
 )
 async def index(exchange: ApiExchange) -> JSONResponse:
     """List all versions that the service has or can load; an admin key is needed."""
-    asked = await read_admin(exchange, IndexRequest)
+    asked = await exchange.read_admin(IndexRequest)
     control = exchange.service.control
     entries = [
         {
@@ -269,7 +262,7 @@ async def index(exchange: ApiExchange) -> JSONResponse:
 @_post(f"/models/{MODEL_PARAMETER}/load", openapi_extra=documented_body(LoadRequest))
 async def load(exchange: ApiExchange, model: str) -> Response:
     """Load a model, or swap its version; an admin key is needed."""
-    wanted = (await read_admin(exchange, LoadRequest)).parameters
+    wanted = (await exchange.read_admin(LoadRequest)).parameters
     await exchange.service.control.load(Target(model, wanted.version))
     return Response()
 
@@ -277,6 +270,6 @@ async def load(exchange: ApiExchange, model: str) -> Response:
 @_post(f"/models/{MODEL_PARAMETER}/unload", openapi_extra=documented_body(UnloadRequest))
 async def unload(exchange: ApiExchange, model: str) -> Response:
     """Unload a model, or one version of it; an admin key is needed."""
-    wanted = (await read_admin(exchange, UnloadRequest)).parameters
+    wanted = (await exchange.read_admin(UnloadRequest)).parameters
     exchange.service.control.unload(Target(model, wanted.version))
     return Response()

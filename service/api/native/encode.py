@@ -33,15 +33,7 @@ from service.api.wire.json_pieces import PIECE, as_json, base64_pieces, grouped,
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.pictures import Shares, in_order, together
 from service.api.wire.replies import PROBLEMS, replies
-from service.api.wire.route import (
-    INLINE_BYTES,
-    ApiExchange,
-    JsonRoute,
-    PartsResponse,
-    caller_of,
-    reserve,
-    wants_safetensors,
-)
+from service.api.wire.route import INLINE_BYTES, ApiExchange, JsonRoute, PartsResponse
 from service.api.wire.schemas import any_of, named
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -181,7 +173,7 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
     Token vectors of 302 tokens with 768 features take 2.77 MB of JSON, a pooled vector 17 kB:
     `outputs: ["pooled"]` omits the token vectors.
     """
-    binary, caller, model = wants_safetensors(exchange), caller_of(exchange), exchange.model
+    binary, caller, model = exchange.wants_safetensors(), exchange.call(), exchange.model
     towers = model.shares(body.inputs)
     runs = [_Run(body, tower.inference, indices, towers) for tower, indices in towers]
     first, plan = runs[0], runs[0].plan
@@ -200,7 +192,7 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
         if binary:
             check_token_vectors(plan, [run.inference for run in runs])
     fewer, beside = "ask for fewer texts or less of them", text_bytes(texts)
-    reserve(exchange, size, fewer, beside=beside, binary=binary)
+    exchange.reserve(size, fewer, beside=beside, binary=binary)
     engine, timings = first.prepared.engine, first.prepared.timings
     if several:
         arrays = in_order(towers, await together(run.encode() for run in runs))

@@ -32,15 +32,7 @@ from service.api.requests import Distinct, list_of
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.pictures import element, wrong
 from service.api.wire.replies import PROBLEMS, replies
-from service.api.wire.route import (
-    ApiExchange,
-    JsonRoute,
-    PartsResponse,
-    caller_of,
-    check_size,
-    reserve,
-    wants_safetensors,
-)
+from service.api.wire.route import ApiExchange, JsonRoute, PartsResponse
 from service.api.wire.schemas import any_of, schema
 from service.engines.contract import Output
 from service.errors import NoEmbeddings, Unprocessable
@@ -152,7 +144,7 @@ async def explain(body: ExplainRequest, exchange: ApiExchange) -> Response:
     task = model.inference.manifest.task
     if task is not None and task.kind in MATCHED:
         return await explained_by_matches(body, exchange, task)
-    binary = wants_safetensors(exchange)
+    binary = exchange.wants_safetensors()
     towers = [model.tower(side).inference for side in body.sides]
     options = [explain_options(body, inference) for inference in towers]
     for side in zip(towers, options, strict=True):
@@ -163,10 +155,10 @@ async def explain(body: ExplainRequest, exchange: ApiExchange) -> Response:
             'own: leave "heads" out of `include`, or send pairs of two texts or two pictures'
         )
     body = await with_pictures(body, exchange)
-    explainer = await prepared_explainer(body, towers, options, caller_of(exchange))
+    explainer = await prepared_explainer(body, towers, options, exchange.call())
     size = checked_size(exchange, explainer, binary=binary)
     held = size + explainer.bytes_at_a_time
-    reserve(exchange, size, held=held, advice=None)
+    exchange.reserve(size, held=held, advice=None)
     explanations = await explainer.explain(size)
     timings, engine = explainer.timings, explainer.towers[0].prepared.engine
     header = Header(model.name, engine, {}, timings.warnings)
@@ -191,7 +183,7 @@ def checked_size(exchange: ApiExchange, explainer: Explainer, *, binary: bool) -
     size, limit = size_of(explainer.sides), settings.max_response_bytes
     if size > limit:
         fits = fitting_pair(explainer.sides, options, lambda pair: size_of(pair) <= limit)
-        check_size(exchange, size, f"{fits}; {FEWER}", binary=binary)
+        exchange.check_size(size, f"{fits}; {FEWER}", binary=binary)
     return size
 
 
@@ -205,7 +197,7 @@ async def explained_by_matches(
             "this model has only matches, of its last layer: leave out include, layer, pooling, "
             "spans, block and top"
         )
-    if wants_safetensors(exchange):
+    if exchange.wants_safetensors():
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
     if task.late is not None and body.prompt_name is not None:
         raise Unprocessable(
@@ -216,20 +208,20 @@ async def explained_by_matches(
     queries, documents = ([text for text in side if isinstance(text, str)] for side in body.sides)
     names, prompts = ("inputs[{}][0]", "inputs[{}][1]"), (body.prompt_name, body.prompt_name)
     asked = RankTexts(queries, documents, body.options, prompts, names, explains=True)
-    caller, inference = caller_of(exchange), exchange.model.inference
+    caller, inference = exchange.call(), exchange.model.inference
     scorer = await scorer_of(inference, asked, caller, body.backend)
     numbers = range(len(scorer.documents.texts))
     texts = [text for n in numbers for text in (scorer.whole_query(n), scorer.document(n))]
     size = matches_bytes(texts)
     held = size + scorer.query_bytes
-    check_size(exchange, held, FEWER)
+    exchange.check_size(held, FEWER)
 
     def read(number: int, output: Output) -> tuple[float, Sequence[MatchedToken]]:
         return scorer.score(number, output), scorer.matches(number, output)
 
-    reserve(exchange, size, held=held, advice=None)
+    exchange.reserve(size, held=held, advice=None)
     found = await each_document(scorer, "attention", caller, read)
-    check_size(exchange, MATCH_BYTES * sum(len(matches) for _, matches in found.values()), FEWER)
+    exchange.check_size(MATCH_BYTES * sum(len(matches) for _, matches in found.values()), FEWER)
     header = Header(exchange.model.name, scorer.documents.engine, {}, scorer.timings.warnings)
     mean = scorer.scoring == "meanmaxsim"
     pairs = await asyncio.to_thread(

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.replies import PROBLEMS, replies
-from service.api.wire.route import ApiExchange, admin_errors, is_admin, read_admin, require_admin
+from service.api.wire.route import ApiExchange, admin_errors
 from service.api.wire.schemas import documented_body, named
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
@@ -82,7 +82,7 @@ async def _state(exchange: ApiExchange, model: str) -> dict[str, object]:
         raise UnknownModel("there is no such model: POST /v2/repository/index lists all")
     found = [asdict(one) for one in states]
     for one in found:
-        if one["reason"] and not is_admin(exchange):
+        if one["reason"] and not exchange.is_admin():
             one["reason"] = FAILED
     named_target = str(target) if target else None
     return {"name": model, "versions": found, "target": named_target, "loaded": None}
@@ -106,7 +106,7 @@ async def load(exchange: ApiExchange, model: str) -> JSONResponse:
 
     The version that served before finishes its requests, and is then released.
     """
-    update = await read_admin(exchange, ModelUpdate)
+    update = await exchange.read_admin(ModelUpdate)
     control = exchange.service.control
     if update.target is not None:
         target = Target.parse(update.target)
@@ -124,7 +124,7 @@ async def load(exchange: ApiExchange, model: str) -> JSONResponse:
 @router.delete(f"/models/{MODEL_PARAMETER}", responses=_RESPONSES)
 async def unload(exchange: ApiExchange, model: str, version: str | None = None) -> JSONResponse:
     """Unload a model or one version of it, or remove an alias; an admin key is needed."""
-    require_admin(exchange)
+    exchange.require_admin()
     control = exchange.service.control
     if model in control.models.aliases and version is None:
         control.alias(model, None)

@@ -23,14 +23,7 @@ from service.api.drop_in.scores import ScoreWeights
 from service.api.native.texts import TEXT_BYTES, TOKEN_BYTES, TOKENS, BackendName, Header, reply
 from service.api.requests import Distinct, StrictRequest
 from service.api.wire.replies import PROBLEMS, replies
-from service.api.wire.route import (
-    ApiExchange,
-    JsonRoute,
-    ModelRequest,
-    caller_of,
-    json_reply,
-    reserve,
-)
+from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest
 from service.api.wire.schemas import any_of, named
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
@@ -260,7 +253,7 @@ async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
     """Rank documents by their scores with a query, and explain why one is above another."""
     model, caller, options, spans = (
         exchange.model,
-        caller_of(exchange),
+        exchange.call(),
         body.options,
         body.left_out,
     )
@@ -277,11 +270,11 @@ async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
         for side, name in zip(ROLES, names, strict=True)
     }
     size = reply_bytes(ranker, len(orjson.dumps(prompts)))
-    reserve(exchange, size, advice=FEWER)
+    exchange.reserve(size, advice=FEWER)
     await ranker.rank(size)
     timings = scorer.timings
     header = Header(model.name, scorer.documents.engine, {}, timings.warnings)
-    return await json_reply(exchange, lambda: rank_content(header, ranker, prompts), timings)
+    return await exchange.json_reply(lambda: rank_content(header, ranker, prompts), timings)
 
 
 def reply_bytes(ranker: Ranker, prompt_bytes: int) -> int:

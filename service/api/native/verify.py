@@ -18,7 +18,7 @@ from service.api.native.texts import Inputs
 from service.api.requests import StrictRequest
 from service.api.wire.pictures import loaded
 from service.api.wire.replies import PROBLEMS, replies
-from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest, caller_of
+from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest
 from service.api.wire.schemas import named
 from service.inference import verification
 from service.inference.tokenization.tokenizer import Options
@@ -71,7 +71,7 @@ async def verify(body: VerifyRequest, exchange: ApiExchange) -> Response:
     inference = exchange.model.tower(body.inputs).inference
     inputs = await loaded(body.inputs, exchange)
     options = Options(truncate=body.truncate)
-    comparison = await verification.verify(inference, inputs, options, caller_of(exchange))
+    comparison = await verification.verify(inference, inputs, options, exchange.call())
     manifest = inference.manifest
     content = report(comparison, recorded_tolerances(manifest))
     content["passed"] = comparison.of(passed_uses(manifest) or USES).passed

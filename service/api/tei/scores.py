@@ -43,16 +43,7 @@ from service.api.tei.vectors import (
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.pictures import element, loaded, wrong
 from service.api.wire.replies import replies
-from service.api.wire.route import (
-    CHARACTER_BYTES,
-    ApiExchange,
-    JsonRoute,
-    ModelRequest,
-    caller_of,
-    json_reply,
-    reserve,
-    validated,
-)
+from service.api.wire.route import CHARACTER_BYTES, ApiExchange, JsonRoute, ModelRequest, validated
 from service.api.wire.schemas import any_of, named, schema
 from service.engines.contract import Floats
 from service.errors import Unprocessable
@@ -337,7 +328,7 @@ async def predict(body: PredictRequest, exchange: ApiExchange) -> Response:
         answer = _of_tokens if task.kind == "token_classification" else _of_texts
         content, timings = await answer(body, texts, exchange, task)
     batch = body.inputs.batch
-    response = await json_reply(exchange, lambda: content() if batch else content()[0], timings)
+    response = await exchange.json_reply(lambda: content() if batch else content()[0], timings)
     return add_compute_headers(response, exchange, texts)
 
 
@@ -351,9 +342,9 @@ async def _of_texts(
     if body.aggregation is not None:
         raise Unprocessable("aggregation applies to token labels; this model labels whole texts")
     check_given(texts, "inputs")
-    inference, caller = exchange.model.inference, caller_of(exchange)
+    inference, caller = exchange.model.inference, exchange.call()
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
-    reserve(exchange, label_bytes(len(texts), task.labels))
+    exchange.reserve(label_bytes(len(texts), task.labels))
     logits = await task_scores(inference, prepared, task)
     return partial(body.best_labels, logits, task.labels, probabilities), prepared.timings
 
@@ -373,9 +364,9 @@ async def _of_tokens(
             raise Unprocessable(
                 f"inputs[{index}] is a {kind}; this model labels the tokens of single texts"
             )
-    inference, caller = exchange.model.inference, caller_of(exchange)
+    inference, caller = exchange.model.inference, exchange.call()
     prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
-    reserve(exchange, span_bytes(texts, prepared.texts, task))
+    exchange.reserve(span_bytes(texts, prepared.texts, task))
     logits = await task_scores(inference, prepared, task)
     grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
 
@@ -408,14 +399,14 @@ async def _by_labels(
         if not isinstance(given, Picture):
             raise Unprocessable(f"inputs[{index}] is no picture: `labels` are for pictures")
     check_given(pictures, "inputs")
-    texts, caller = label_texts(labels, body.template), caller_of(exchange)
+    texts, caller = label_texts(labels, body.template), exchange.call()
     towers, reading = (model.vision.inference, model.inference), body.options(exchange)
     options = replace(reading, naming="labels[{}]")
     named = await towers[1].prepare(texts, options, caller, "encode")
     seen = await towers[0].prepare(pictures, reading, caller, "encode")
     size = label_bytes(len(pictures), labels)
     held = size + 4 * model.inference.vectors.size() * (len(pictures) + len(labels))
-    reserve(exchange, size, held=held, advice=None)
+    exchange.reserve(size, held=held, advice=None)
     logits = await zero_shot_logits(dual, (towers[0], seen), (towers[1], named))
     scores = softmax if dual.kind == "clip" else sigmoid
     return partial(body.best_labels, logits, labels, scores), seen.timings + named.timings

@@ -38,13 +38,6 @@ from service.api.wire.route import (
     ApiExchange,
     JsonRoute,
     PartsResponse,
-    bind_model,
-    caller_of,
-    check_expected,
-    check_size,
-    chosen_model,
-    json_reply,
-    reserve,
 )
 from service.api.wire.schemas import any_of, named
 from service.errors import NoTaskHead, ServiceError, Unauthorized, Unprocessable
@@ -204,8 +197,8 @@ async def embed_sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Respo
     """Return a sparse vector of each text, with ascending indices."""
     vectors, timings = await (_sparse if body.method is None else _bm42)(body, exchange)
     size = VALUE_BYTES * sum(len(vector.indices) for vector in vectors) + 2 * len(vectors)
-    reserve(exchange, size)
-    response = await json_reply(exchange, lambda: values(vectors), timings)
+    exchange.reserve(size)
+    response = await exchange.json_reply(lambda: values(vectors), timings)
     return add_compute_headers(response, exchange, body.inputs)
 
 
@@ -219,7 +212,7 @@ async def _sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
     prepared = await _prepare(body, exchange, "encode")
     plan = inference.plan(EncodeOptions(("sparse",)))
     size = plan.nbytes(prepared.texts, WEIGHT_BYTES)
-    check_size(exchange, size, FEWER_TEXTS)
+    exchange.check_size(size, FEWER_TEXTS)
     exchange.reservation.grow(size, bounded=True)
     encodings = await inference.encode(prepared, plan)
     vectors = [SparseVector(own["sparse.indices"], own["sparse.values"]) for own in encodings]
@@ -230,7 +223,7 @@ async def _bm42(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
     inference = exchange.model.inference
     prepared = await _prepare(body, exchange, "attention")
     tokens = sum(len(text.input_ids) for text in prepared.texts)
-    check_size(exchange, VALUE_BYTES * tokens, FEWER_TEXTS)
+    exchange.check_size(VALUE_BYTES * tokens, FEWER_TEXTS)
     stream = last_layer(inference, prepared)
     exchange.reservation.grow(stream.hidden_bytes, bounded=True)
     return await bm42_vectors(inference, prepared, stream), prepared.timings
@@ -239,7 +232,7 @@ async def _bm42(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
 async def _prepare(
     body: EmbedSparseRequest, exchange: ApiExchange, lane: LaneName
 ) -> PreparedTexts:
-    options, caller = body.reading(exchange), caller_of(exchange)
+    options, caller = body.reading(exchange), exchange.call()
     return await exchange.model.inference.prepare(body.inputs, options, caller, lane)
 
 
@@ -315,7 +308,7 @@ TOKEN = named(
 async def tokenize(body: TokenizeRequest, exchange: ApiExchange) -> Response:
     """Return the tokens of each text after its prompt, without a limit of length."""
     check_given(body.inputs, "inputs")
-    inference, caller, began = exchange.model.inference, caller_of(exchange), time.monotonic()
+    inference, caller, began = exchange.model.inference, exchange.call(), time.monotonic()
     limit = exchange.service.settings.max_response_bytes
     most = min(limit, (PIECE_BYTES + CHARACTER_BYTES) * characters(body.inputs))
     exchange.reservation.grow(most)  # until the exact size is known
@@ -329,14 +322,14 @@ async def tokenize(body: TokenizeRequest, exchange: ApiExchange) -> Response:
             with counting:
                 tokens += len(text.ids)
                 size += PIECE_BYTES * len(text.ids) + CHARACTER_BYTES * text.characters
-                check_size(exchange, size, "send fewer or shorter texts")
+                exchange.check_size(size, "send fewer or shorter texts")
             written.append(_pieces_json(text, b",[" if index else b"["))
         return written
 
     counting = threading.Lock()
     parts = await inference.request_tokenizer.run(body.inputs, work, caller, pieces=True)
     exchange.reservation.shrink(most)
-    reserve(exchange, size)
+    exchange.reserve(size)
     timings = Timings(tokens, began, time.monotonic() - began)
     content: list[Part] = [b"[", *parts, b"]"]
     return PartsResponse([iter(content)], JSON, timings)
@@ -363,12 +356,12 @@ async def decode(body: DecodeRequest, exchange: ApiExchange) -> Response:
             for index, ids in enumerate(batch, first)
         ]
 
-    texts = await inference.request_tokenizer.run(body.ids, work, caller_of(exchange))
+    texts = await inference.request_tokenizer.run(body.ids, work, exchange.call())
     size = CHARACTER_BYTES * sum(map(len, texts)) + len(texts)
-    reserve(exchange, size)
+    exchange.reserve(size)
     tokens = sum(len(given.ids) for given in body.ids)
     timings = Timings(tokens, began, time.monotonic() - began)
-    return await json_reply(exchange, lambda: texts, timings)
+    return await exchange.json_reply(lambda: texts, timings)
 
 
 queries = APIRouter(tags=["tasks"])
@@ -401,9 +394,9 @@ async def vocabulary(
     Ids without a token are null. The indices of method bm42 are hashes of stems, which have no
     vocabulary.
     """
-    model = await chosen_model(exchange, query.model, _check_sparse)
-    bind_model(exchange, model, query.model)
-    check_expected(exchange)
+    model = await exchange.chosen_model(query.model, _check_sparse)
+    exchange.bind_model(model, query.model)
+    exchange.check_expected()
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}
@@ -411,8 +404,8 @@ async def vocabulary(
         return Response(status_code=304, headers=headers)
     size = TOKEN_BYTES * len(indices)
     timings = Timings(0, time.monotonic(), 0.0)
-    reserve(exchange, size, advice="name some by `index`")
-    reply = await json_reply(exchange, lambda: inference.tokenizer.vocabulary(indices), timings)
+    exchange.reserve(size, advice="name some by `index`")
+    reply = await exchange.json_reply(lambda: inference.tokenizer.vocabulary(indices), timings)
     reply.headers.update(headers)
     return reply
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic_core import PydanticCustomError
 
 from service.api.wire.bodies import FIRST_FRAME
-from service.api.wire.route import ApiExchange, deadline_of
+from service.api.wire.route import ApiExchange
 from service.api.wire.schemas import Schema, any_of, schema
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Input, Picture
@@ -166,7 +166,7 @@ async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
 
 async def _fetched(pictures: Sequence[GivenPicture], exchange: ApiExchange) -> dict[str, bytes]:
     """Return the file of each picture at an address by its field."""
-    fetcher, deadline = exchange.service.images, deadline_of(exchange)
+    fetcher, deadline = exchange.service.images, exchange.deadline()
     client, reservation = exchange.client, exchange.reservation
     if fetcher is None:
         raise Unprocessable(

@@ -59,12 +59,167 @@ _MILLISECONDS = re.compile(rb"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
-async def _exchange_of(request: Request) -> Exchange[ServiceState, ServedModel]:
-    exchange: Exchange[ServiceState, ServedModel] = request.scope["exchange"]
+class ServiceExchange(Exchange[ServiceState, ServedModel]):
+    """Exchange of a route: the model that answers, the deadline, and the bytes of the reply."""
+
+    async def chosen_model(
+        self, name: str | None, check: Callable[[Inference], object] = lambda _: None
+    ) -> ServedModel:
+        """Return the model that a request names, loading it first if it is loaded on demand.
+
+        The name may be an alias or NAME@VERSION; None is the first model that passes the check,
+        which raises `NoTaskHead` if a model does not support the request. Errors are as of
+        `Models.named`, and of loading.
+        """
+        service = self.service
+        while True:
+            try:
+                return service.models.supporting(name, check)
+            except ModelNotLoaded as missing:
+                await service.control.obtain(missing, self.deadline())
+
+    def bind_model(
+        self, model: ServedModel, name: str | None = None, engine: str | None = None
+    ) -> None:
+        """Note the model that answers a request, and keep it in memory until the reply is sent.
+
+        The reply, also an error, has the fingerprint of the engine, by default of the current one.
+        It names the model if there are several, or if the request has another `name`.
+        """
+        if self.fingerprint is NO_FINGERPRINT:
+            model.uses.begin()
+            self.reservation.on_release(model.uses.end)
+        self.model = model
+        self.fingerprint = model.fingerprint_header(engine)
+        if self.service.models.several or name not in (None, model.name):
+            self.model_name = quote(model.name, safe=f"{string.punctuation} ").encode()
+
+    def check_expected(self) -> None:
+        """Raise if a request expects another model than the answering one."""
+        expected, (name, answering) = self.headers.get(EXPECTED), self.fingerprint
+        if expected in (None, answering):
+            return
+        if not _FINGERPRINT.fullmatch(expected):
+            raise Unprocessable(
+                f"{EXPECT_HEADER} must be {FINGERPRINT_CHARACTERS} hexadecimal digits, as in the "
+                f"header {name.decode()} of replies"
+            )
+        raise AnotherModel(
+            f"{EXPECT_HEADER} is {expected.decode()}, and the model here is {answering.decode()}: "
+            "vectors of the two cannot be compared; send the request to the expected model, or "
+            "compute the stored vectors again"
+        )
+
+    def deadline(self) -> float:
+        """Return the `time.monotonic()` by which the reply must begin.
+
+        It is the setting's, or an earlier one that `x-request-timeout-ms` requests, which
+        `Unprocessable` rejects if it is not a whole number.
+        """
+        seconds = self.service.settings.request_timeout_seconds
+        asked = self.headers.get(TIMEOUT_HEADER)
+        if asked is not None:
+            if not _MILLISECONDS.fullmatch(asked):
+                name = TIMEOUT_HEADER.decode()
+                raise Unprocessable(f"{name} must be a whole number of milliseconds")
+            seconds = min(seconds, int(asked) / 1000)
+        return self.received + seconds
+
+    def call(self) -> Call:
+        """Return the call of a request; errors as of `deadline`."""
+
+        def submitted_to(engine: str) -> None:
+            self.fingerprint = self.model.fingerprint_header(engine)
+            if EXPECTED in self.headers:
+                self.check_expected()
+
+        finish_by = self.deadline()
+        return Call(self.client, finish_by, submitted_to=submitted_to, reservation=self.reservation)
+
+    def wants_safetensors(self) -> bool:
+        """Return whether `Accept` names safetensors, with at least the weight of JSON."""
+        accepted = self.headers.get(b"accept")
+        return accepted is not None and prefers(accepted.decode("latin-1"), SAFETENSORS, JSON)
+
+    def reserve(
+        self,
+        size: int,
+        advice: str | None = FEWER_TEXTS,
+        *,
+        held: int | None = None,
+        beside: int = 0,
+        binary: bool = True,
+    ) -> None:
+        """Reserve the bytes of a reply before it is computed, and note their prediction.
+
+        `held` are the bytes of the reply and its computation in memory, by default of the reply
+        alone; its bytes `beside` the `size` have no limit. Other arguments and errors are as for
+        `check_size`; the `advice` is None if the size is checked.
+
+        Raises:
+            Overloaded: other requests leave too few bytes.
+
+        """
+        if advice is not None and size > self.service.settings.max_response_bytes:
+            self.check_size(size, advice, binary=binary)  # raises
+        self.predicted_bytes = size + beside
+        self.reservation.grow(size + beside if held is None else held, bounded=True)
+
+    def check_size(self, size: int, advice: str, *, binary: bool = True) -> None:
+        """Raise `ReplyTooLarge` for a reply that would be too large, before it is computed.
+
+        The `advice` says how to get a smaller one: also in the binary format, unless the reply is
+        `binary` or has no such format.
+        """
+        limit = self.service.settings.max_response_bytes
+        if size > limit:
+            or_binary = "" if binary else f", or for the binary form (Accept: {SAFETENSORS})"
+            raise ReplyTooLarge(
+                f"the reply would have about {size} bytes, more than {limit} "
+                f"(--max-response-bytes): {advice}{or_binary}"
+            )
+
+    async def json_reply(self, content: Callable[[], object], timings: Timings) -> PartsResponse:
+        """Return a JSON response of reserved bytes; items of a list are written one by one.
+
+        `content` is called in a thread if the reply is large.
+        """
+        large = self.predicted_bytes > INLINE_BYTES
+        value = await asyncio.to_thread(content) if large else content()
+        part = list_pieces(value) if isinstance(value, list) else as_json(value)
+        return PartsResponse([part], JSON, timings)
+
+    def is_admin(self) -> bool:
+        """Return whether a request has a key of `--admin-keys`."""
+        return self.key.startswith(ADMIN)
+
+    def require_admin(self) -> None:
+        """Raise unless a request has a key of `--admin-keys`."""
+        if self.service.settings.admin_keys is None:
+            raise Forbidden(
+                "models are changed with an admin key: start the service with --admin-keys"
+            )
+        if not self.key:
+            raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
+        if not self.is_admin():
+            raise Forbidden(f"{self.key} may not change models: use a key of --admin-keys")
+
+    async def read_admin(self, schema: type[Schema]) -> Schema:
+        """Return the validated JSON body of an admin's request; an empty body is an object."""
+        self.require_admin()
+        body = self.take_body()
+        if not body:
+            return validated(schema, {})
+        checked_media_type(self.headers, (JSON, ""))
+        return validated(schema, await read_json(body, self.reservation))
+
+
+async def _exchange_of(request: Request) -> ServiceExchange:
+    exchange: ServiceExchange = request.scope["exchange"]
     return exchange
 
 
-ApiExchange = Annotated[Exchange[ServiceState, ServedModel], Depends(_exchange_of)]
+ApiExchange = Annotated[ServiceExchange, Depends(_exchange_of)]
 """Exchange of a route's request."""
 
 
@@ -135,10 +290,10 @@ class JsonRoute(APIRoute):
             schema = next((one for one in self.schemas if one.form_fields & given), schema)
         exchange.error_form = schema.error_form
         body = validated(schema, content)
-        model = await chosen_model(exchange, body.model, body.check_model)
-        bind_model(exchange, model, body.model, getattr(body, "backend", None))
+        model = await exchange.chosen_model(body.model, body.check_model)
+        exchange.bind_model(model, body.model, getattr(body, "backend", None))
         if EXPECTED in headers:
-            check_expected(exchange)
+            exchange.check_expected()
         return await self.endpoint(body=body, exchange=exchange)
 
     def build_schemas(self) -> None:
@@ -161,23 +316,6 @@ def direct_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], JsonRout
         for route in reversed(fixed)  # the first of a path answers
         for method in route.methods or ()
     }
-
-
-async def chosen_model(
-    exchange: ApiExchange, name: str | None, check: Callable[[Inference], object] = lambda _: None
-) -> ServedModel:
-    """Return the model that a request names, loading it first if it is loaded on demand.
-
-    The name may be an alias or NAME@VERSION; None is the first model that passes the check, which
-    raises `NoTaskHead` if a model does not support the request. Errors are as of `Models.named`,
-    and of loading.
-    """
-    service = exchange.service
-    while True:
-        try:
-            return service.models.supporting(name, check)
-        except ModelNotLoaded as missing:
-            await service.control.obtain(missing, deadline_of(exchange))
 
 
 def validated(schema: type[Schema], content: object) -> Schema:
@@ -204,154 +342,6 @@ def admin_errors(responses: Responses) -> Responses:
         507: "The model exceeds the memory budget",
     }
     return {status: {**responses[400], "description": text} for status, text in meanings.items()}
-
-
-def is_admin(exchange: ApiExchange) -> bool:
-    """Return whether a request has a key of `--admin-keys`."""
-    return exchange.key.startswith(ADMIN)
-
-
-def require_admin(exchange: ApiExchange) -> None:
-    """Raise unless a request has a key of `--admin-keys`."""
-    if exchange.service.settings.admin_keys is None:
-        raise Forbidden("models are changed with an admin key: start the service with --admin-keys")
-    if not exchange.key:
-        raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
-    if not is_admin(exchange):
-        raise Forbidden(f"{exchange.key} may not change models: use a key of --admin-keys")
-
-
-async def read_admin(exchange: ApiExchange, schema: type[Schema]) -> Schema:
-    """Return the validated JSON body of an admin's request; an empty body is an empty object."""
-    require_admin(exchange)
-    body = exchange.take_body()
-    if not body:
-        return validated(schema, {})
-    checked_media_type(exchange.headers, (JSON, ""))
-    return validated(schema, await read_json(body, exchange.reservation))
-
-
-def bind_model(
-    exchange: ApiExchange, model: ServedModel, name: str | None = None, engine: str | None = None
-) -> None:
-    """Note the model that answers a request, and keep it in memory until the reply is sent.
-
-    The reply, also an error, has the fingerprint of the engine, by default of the current one. It
-    names the model if there are several, or if the request has another `name`.
-    """
-    if exchange.fingerprint is NO_FINGERPRINT:
-        model.uses.begin()
-        exchange.reservation.on_release(model.uses.end)
-    exchange.model = model
-    exchange.fingerprint = model.fingerprint_header(engine)
-    if exchange.service.models.several or name not in (None, model.name):
-        exchange.model_name = quote(model.name, safe=f"{string.punctuation} ").encode()
-
-
-def check_expected(exchange: ApiExchange) -> None:
-    """Raise if a request expects another model than the answering one."""
-    expected, (name, answering) = exchange.headers.get(EXPECTED), exchange.fingerprint
-    if expected in (None, answering):
-        return
-    if not _FINGERPRINT.fullmatch(expected):
-        raise Unprocessable(
-            f"{EXPECT_HEADER} must be {FINGERPRINT_CHARACTERS} hexadecimal digits, as in the "
-            f"header {name.decode()} of replies"
-        )
-    raise AnotherModel(
-        f"{EXPECT_HEADER} is {expected.decode()}, and the model here is {answering.decode()}: "
-        "vectors of the two cannot be compared; send the request to the expected model, or compute "
-        "the stored vectors again"
-    )
-
-
-def deadline_of(exchange: ApiExchange) -> float:
-    """Return the `time.monotonic()` by which the reply must begin.
-
-    It is the setting's, or an earlier one that `x-request-timeout-ms` requests, which
-    `Unprocessable` rejects if it is not a whole number.
-    """
-    seconds = exchange.service.settings.request_timeout_seconds
-    asked = exchange.headers.get(TIMEOUT_HEADER)
-    if asked is not None:
-        if not _MILLISECONDS.fullmatch(asked):
-            name = TIMEOUT_HEADER.decode()
-            raise Unprocessable(f"{name} must be a whole number of milliseconds")
-        seconds = min(seconds, int(asked) / 1000)
-    return exchange.received + seconds
-
-
-def caller_of(exchange: ApiExchange) -> Call:
-    """Return the call of a request; errors as of `deadline_of`."""
-
-    def submitted_to(engine: str) -> None:
-        exchange.fingerprint = exchange.model.fingerprint_header(engine)
-        if EXPECTED in exchange.headers:
-            check_expected(exchange)
-
-    finish_by = deadline_of(exchange)
-    return Call(
-        exchange.client, finish_by, submitted_to=submitted_to, reservation=exchange.reservation
-    )
-
-
-def wants_safetensors(exchange: ApiExchange) -> bool:
-    """Return whether `Accept` names safetensors, with at least the weight of JSON."""
-    accepted = exchange.headers.get(b"accept")
-    return accepted is not None and prefers(accepted.decode("latin-1"), SAFETENSORS, JSON)
-
-
-def reserve(
-    exchange: ApiExchange,
-    size: int,
-    advice: str | None = FEWER_TEXTS,
-    *,
-    held: int | None = None,
-    beside: int = 0,
-    binary: bool = True,
-) -> None:
-    """Reserve the bytes of a reply before it is computed, and note their prediction.
-
-    `held` are the bytes of the reply and its computation in memory, by default of the reply alone;
-    its bytes `beside` the `size` have no limit. Other arguments and errors are as for `check_size`;
-    the `advice` is None if the size is checked.
-
-    Raises:
-        Overloaded: other requests leave too few bytes.
-
-    """
-    if advice is not None and size > exchange.service.settings.max_response_bytes:
-        check_size(exchange, size, advice, binary=binary)  # raises
-    exchange.predicted_bytes = size + beside
-    exchange.reservation.grow(size + beside if held is None else held, bounded=True)
-
-
-def check_size(exchange: ApiExchange, size: int, advice: str, *, binary: bool = True) -> None:
-    """Raise `ReplyTooLarge` for a reply that would be too large, before it is computed.
-
-    The `advice` says how to get a smaller one: also in the binary format, unless the reply is
-    `binary` or has no such format.
-    """
-    limit = exchange.service.settings.max_response_bytes
-    if size > limit:
-        or_binary = "" if binary else f", or for the binary form (Accept: {SAFETENSORS})"
-        raise ReplyTooLarge(
-            f"the reply would have about {size} bytes, more than {limit} "
-            f"(--max-response-bytes): {advice}{or_binary}"
-        )
-
-
-async def json_reply(
-    exchange: ApiExchange, content: Callable[[], object], timings: Timings
-) -> PartsResponse:
-    """Return a JSON response of reserved bytes; items of a list are written one by one.
-
-    `content` is called in a thread if the reply is large.
-    """
-    large = exchange.predicted_bytes > INLINE_BYTES
-    value = await asyncio.to_thread(content) if large else content()
-    part = list_pieces(value) if isinstance(value, list) else as_json(value)
-    return PartsResponse([part], JSON, timings)
 
 
 class PartsResponse(Response):

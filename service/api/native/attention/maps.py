@@ -41,15 +41,7 @@ from service.api.native.texts import (
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.replies import PROBLEMS, replies
-from service.api.wire.route import (
-    ApiExchange,
-    JsonRoute,
-    PartsResponse,
-    caller_of,
-    check_size,
-    reserve,
-    wants_safetensors,
-)
+from service.api.wire.route import ApiExchange, JsonRoute, PartsResponse
 from service.api.wire.schemas import any_of, named
 from service.engines.contract import Floats, MapsTask, Output, TextTask
 from service.errors import ReplyTooLarge, Unprocessable
@@ -137,7 +129,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 @router.post("/attention", responses=replies(REPLY, PROBLEMS, binary=True), openapi_extra=OPENAPI)
 async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     """Return the attention weights of the requested heads and layers."""
-    binary, caller = wants_safetensors(exchange), caller_of(exchange)
+    binary, caller = exchange.wants_safetensors(), exchange.call()
     body = await with_pictures(body, exchange)
     model = exchange.model
     inference = model.tower(body.inputs).inference
@@ -162,7 +154,7 @@ async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     size = writer.length or json_bytes(selection, texts)
     less = FEWER_NORMS if "norms" in selection.include else FEWER_MAPS
     less = FEWER_PIXELS if selection.part.enlarge else less
-    check_size(exchange, size, less, binary=binary)
+    exchange.check_size(size, less, binary=binary)
     if not writer.length:
         size += text_bytes(texts)
     stream = inference.attention(prepared, selection, writer.dump)
@@ -185,7 +177,7 @@ async def stream_reply(
         whole = writer.keeps_back or stream.selection.part.enlarge
         in_memory = size if whole else min(size, STREAM_BYTES)
         held = in_memory + stream.hidden_bytes
-        reserve(exchange, size, held=held, advice=None)
+        exchange.reserve(size, held=held, advice=None)
         if before:
             await before()
         async with contextlib.aclosing(written(stream, writer)) as written_parts:
@@ -260,7 +252,7 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
     inference.require_heads()
     selection = head_selection(body, inference.config)
     prepared = await inference.prepare(
-        body.inputs, body.options, caller_of(exchange), "attention", body.backend
+        body.inputs, body.options, exchange.call(), "attention", body.backend
     )
     texts, config = prepared.texts, inference.config
     held = working_bytes(texts, config.hidden_size)
@@ -271,7 +263,7 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
     fields = {"layer": layer, "head": head, "scale": scale}
     header = Header(model.name, prepared.engine, fields, prepared.timings.warnings)
     size = scores_bytes(texts, selection.part, config.head_size)
-    reserve(exchange, size, held=size + held, advice=FEWER_SCORES)
+    exchange.reserve(size, held=size + held, advice=FEWER_SCORES)
     arrays = await head_arrays(prepared, selection)
     results = (
         text_fields(text) | part_places(selection, Lengths.of(text)) | own

@@ -20,7 +20,7 @@ from service.api.drop_in.scores import RANK_BYTES
 from service.api.wire import json_pieces
 from service.api.wire.media import MODEL_PARAMETER, SAFETENSORS, is_known, prefers
 from service.api.wire.replies import describe_errors, error_reply, problem_response
-from service.api.wire.route import SEND_BYTES, _send, json_reply, reserve
+from service.api.wire.route import SEND_BYTES, _send
 from service.api.wire.schemas import NAMED
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, EngineUnavailable, Unauthorized
@@ -207,9 +207,9 @@ async def test_a_reply_holds_its_bytes_until_it_is_sent(artifact: Artifact) -> N
     async with serving_task(artifact, RANKS) as client:
         replies = state_of(client.app).replies
         found = exchange(send=send, service=state_of(client.app))
-        reserve(found, 1000)
+        found.reserve(1000)
         assert replies.held == 1000
-        response = await json_reply(found, lambda: [1], Timings(0, 0.0, 0.0))
+        response = await found.json_reply(lambda: [1], Timings(0, 0.0, 0.0))
         await response(found.scope, client.get, send)
         found.reservation.release()
         assert replies.held == 0
