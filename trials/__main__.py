@@ -24,8 +24,7 @@ MODULES = {
     "neighbours": ("neighbours", "at_once", "pairs", "picture_loads", "bodies", "abuse"),
     "soak": ("soak",),
     "fuzz": ("fuzz",),
-    "files": ("file_kills", "file_rate"),
-    "file_faults": ("small_kills", "full_disk", "contention", "foreign"),
+    "files": ("file_kills", "file_rate", "small_kills", "full_disk", "contention", "foreign"),
     "replicas": ("replicas", "capacity"),
     "alerts": (
         *("alert_workers", "alert_failures", "alert_saturated", "alert_clients"),
@@ -41,7 +40,9 @@ GROUPS = {
         for name in MODULES[module]
         if name != "abuse"
     ],
-    **{module: [*MODULES[module]] for module in ("alerts", "files", "file_faults", "ray")},
+    "files": ["file_kills", "file_rate"],
+    "file_faults": ["small_kills", "full_disk", "contention", "foreign"],
+    **{module: [*MODULES[module]] for module in ("alerts", "ray")},
 }
 """Trials by a name for all of them."""
 
