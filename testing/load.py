@@ -1,4 +1,4 @@
-"""Load generators, processes of their own: `python -m testing.load RESULT.json`, see `main`.
+"""Load generators, processes of their own.
 
 Closed loop: every connection sends its next request as soon as it has its last reply. Open loop:
 requests are due at times that are fixed before the first is sent, whatever the server does. Latency
@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
+import multiprocessing
 import random
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Any
 
 import uvloop
 
@@ -212,26 +209,25 @@ def generate(job: Job) -> Result:
     """Run one job in a process of its own.
 
     Raises:
-        LoadError: the process ended early; with the last line of its standard error.
+        LoadError: the process ended early; with its error.
 
     """
-    with _connected(job) as process:
-        process.begin()
-        return process.result()
+    with _connected(job) as pipe:
+        result: Result = _received(pipe)
+        return result
 
 
 @contextlib.contextmanager
-def load_beside(job: Job) -> Iterator[GeneratorProcess]:
+def load_beside(job: Job) -> Iterator[None]:
     """Run a job during the block, and kill it at the end.
 
     Raises:
         LoadError: the generator ended before the block.
 
     """
-    with _connected(job) as generator:
-        generator.begin()
-        yield generator
-        if generator.process.poll() is not None:
+    with _connected(job) as pipe:
+        yield
+        if pipe.poll():
             raise LoadError("the load generator ended before the work beside it")
 
 
@@ -248,71 +244,42 @@ def check_right(result: Result) -> Result:
     return result
 
 
-class GeneratorProcess:
-    """Process that runs this module and writes its result into a file."""
-
-    def __init__(self, job: Job, folder: Path) -> None:
-        self._path = folder / "result.json"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "testing.load", str(self._path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._say(json.dumps(asdict(job)))
-        assert self.process.stdout is not None
-        if not self.process.stdout.readline():
-            raise _ended(self.process.communicate()[1])
-
-    def begin(self) -> None:
-        self._say("begin")
-
-    def result(self) -> Result:
-        _, errors = self.process.communicate()
-        if self.process.returncode:
-            raise _ended(errors)
-        return Result(**json.loads(self._path.read_bytes()))
-
-    def _say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-
-
-def _ended(errors: str) -> LoadError:
-    words = errors.strip().splitlines() or ["nothing"]
-    return LoadError(f"the load generator ended: {words[-1]}")
-
-
 @contextlib.contextmanager
-def _connected(job: Job) -> Iterator[GeneratorProcess]:
-    with tempfile.TemporaryDirectory() as folder:
-        generator = GeneratorProcess(job, Path(folder))
-        try:
-            yield generator
-        finally:
-            generator.process.kill()
-            generator.process.communicate()
+def _connected(job: Job) -> Iterator[Any]:
+    """Run a job in a process, which is connected when the block begins and killed at its end."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(job, theirs))
+    process.start()
+    theirs.close()
+    try:
+        _received(ours)
+        yield ours
+    finally:
+        process.kill()
+        process.join()
 
 
-async def run_on_command(job: Job, path: Path) -> None:
-    """Connect, report it, run the job after a line of standard input, and write the result."""
-    async with Generator(job) as generator:
-        sys.stdout.write("connected\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
-        result = await generator.run()
-    path.write_text(json.dumps(asdict(result)), encoding="utf-8")
+def _received(pipe: Any) -> Any:
+    try:
+        found = pipe.recv()
+    except EOFError:
+        found = "nothing"
+    if isinstance(found, str):
+        raise LoadError(f"the load generator ended: {found}")
+    return found
 
 
-def main() -> None:
-    """Read the `Job` as a line of JSON, print a line once connected, and begin at the next line."""
-    job = Job(**json.loads(sys.stdin.readline()))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_on_command(job, Path(sys.argv[1])))
+def _run(job: Job, pipe: Any) -> None:
+    """Send None once connected, and the result; or the error's words."""
 
+    async def run() -> Result:
+        async with Generator(job) as generator:
+            pipe.send(None)
+            return await generator.run()
 
-if __name__ == "__main__":
-    main()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            pipe.send(runner.run(run()))
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
