@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -24,7 +22,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model.artifact.manifest import MANIFEST
 from testing.client import HANG_SECONDS, Lost, Reply, ask, request
 from testing.clients import Clients
 from trials import ray_cluster as cluster
@@ -32,6 +29,7 @@ from trials.faults import body, outcome
 from trials.gates import Gate, Scale, at_least, at_most, exactly
 from trials.oracle import WORDS
 from trials.servers import PATIENT
+from trials.swaps import repository
 
 BATCH_SECONDS = 0.05
 CAPACITY = 1 / BATCH_SECONDS
@@ -305,17 +303,13 @@ def ray_change(_: Scale) -> list[Gate]:
     between, to either.
     """
     with (
-        tempfile.TemporaryDirectory() as folder,
+        repository(
+            {name: {"config": {"hidden_size": size}} for name, size in SIZES.items()}
+        ) as root,
         tempfile.TemporaryDirectory() as journal,
         cluster.cluster(cpus=5),
         cluster.proxy() as port,
     ):
-        root = Path(folder)
-        for name, size in SIZES.items():
-            shutil.copytree(os.environ["HEADSCOPE_ARTIFACT"], root / name)
-            manifest = json.loads((root / name / MANIFEST).read_bytes())
-            manifest["config"]["hidden_size"] = size
-            (root / name / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
         deploy(root, Path(journal), "old")
         return asyncio.run(_changed(port, root, Path(journal)))
 

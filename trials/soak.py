@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from testing.client import Connection, Lost, request
+from testing.client import Connection, Reply, request
+from testing.clients import Clients, Judge
 from trials import oracle
 from trials.gates import Gate, Scale, at_least, exactly
-from trials.servers import BINARY, PATIENT, Canary, Service, serve
+from trials.servers import BINARY, PATIENT, Canary, Service, meanwhile, serve
 
 CLIENTS, SEED, MAX_TOKENS = 6, 8, 256
 PATIENT_FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in PATIENT.items()]
@@ -63,33 +65,34 @@ def any_request(generator: random.Random) -> tuple[bytes, int]:
     return request("/encode", {"inputs": texts, **generator.choice(ENCODE)}, headers), 200
 
 
-async def use(service: Service, generator: random.Random, until: float) -> Counter[str]:
-    """Run one client, which sometimes disconnects instead of waiting for a reply."""
-    outcomes, connection = Counter[str](), await Connection.to(service.port)
-    while time.monotonic() < until:
+def requests(generator: random.Random) -> Iterator[tuple[bytes, Judge]]:
+    """Yield random requests, each with the judge of its reply's status."""
+    while True:
         content, status = any_request(generator)
-        if generator.random() < 0.05:
-            connection.send(content)
-            await asyncio.sleep(generator.random() / 20)
-            connection.abort()
-            connection = await Connection.to(service.port)
-            continue
-        try:
-            found = (await connection.ask(content)).status
-            outcomes["right" if found == status else f"{found} for {status}"] += 1
-        except Lost:
-            outcomes["lost"] += 1
-            connection = await Connection.to(service.port)
-    connection.close()
-    return outcomes
+        yield content, partial(outcome, status)
+
+
+def outcome(expected: int, reply: Reply) -> str:
+    """Return `right`, or both statuses."""
+    return "right" if reply.status == expected else f"{reply.status} for {expected}"
+
+
+async def leaving(service: Service, generator: random.Random) -> None:
+    """Connect again and again, and disconnect before or in the reply."""
+    while True:
+        connection = await Connection.to(service.port)
+        connection.send(any_request(generator)[0])
+        await asyncio.sleep(generator.random() / 20)
+        connection.abort()
+        await asyncio.sleep(generator.random())
 
 
 async def load(service: Service, seconds: float, seed: int) -> Counter[str]:
-    """Run several clients for some seconds."""
-    until = time.monotonic() + seconds
-    generators = [random.Random(f"{seed} {number}") for number in range(CLIENTS)]
-    outcomes = await asyncio.gather(*(use(service, one, until) for one in generators))
-    return sum(outcomes, Counter[str]())
+    """Run several clients for some seconds, beside one that leaves."""
+    clients = Clients(service.port, requests(random.Random(seed)))
+    async with clients.running(CLIENTS), meanwhile(leaving(service, random.Random(seed))):
+        await asyncio.sleep(seconds)
+    return clients.outcomes
 
 
 async def soak(scale: Scale) -> list[Gate]:
