@@ -48,3 +48,11 @@ def transformers_reference(minilm_checkpoint: Path) -> Any:
         minilm_checkpoint, attn_implementation="eager", dtype=torch.float32
     )
     return tokenizer, model.eval()
+
+
+@pytest.fixture(scope="session")
+def reference(transformers_reference: Any) -> Any:
+    """Return transformers' results, computed once each."""
+    from tests.journeys.reference import Reference
+
+    return Reference(*transformers_reference)

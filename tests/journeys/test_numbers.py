@@ -4,98 +4,48 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-import torch
-from safetensors.numpy import load
 from scipy.stats import spearmanr
 
+from tests.journeys.reference import LAYERS, MAX_TOKENS, Expected, Reference, close, post
 from tests.journeys.texts import Text, all_texts
 
 pytestmark = pytest.mark.e2e
 
-LAYERS, HEADS, MAX_TOKENS = 6, 12, 256
-BINARY = {"accept": "application/vnd.safetensors"}
 EVERY = {"onnx": 1, "torch": 4}
 """Step between the texts that each engine computes: all for the default engine."""
 
 
 @pytest.fixture(scope="module")
-def texts(transformers_reference: Any) -> list[Text]:
+def texts() -> list[Text]:
     """Return all texts, and the longest that fits: exactly 256 tokens."""
-    tokenizer, _ = transformers_reference
-    longest = " ".join(["attention"] * (MAX_TOKENS - 2))
-    assert len(tokenizer(longest)["input_ids"]) == MAX_TOKENS
-    found = [*all_texts(), longest]
+    found = [*all_texts(), " ".join(["attention"] * (MAX_TOKENS - 2))]
     assert len(found) >= 200
     return found
 
 
 @pytest.fixture(scope="module")
-def references(texts: list[Text], transformers_reference: Any) -> list[dict[str, Any]]:
+def references(texts: list[Text], reference: Reference) -> list[Expected]:
     """Return transformers' results of each text alone."""
-    tokenizer, model = transformers_reference
-    found = []
-    for text in texts:
-        # the form for batches: the one for a single pair drops an empty second segment
-        encoding = tokenizer(
-            [text if isinstance(text, str) else list(text)],
-            truncation=True,
-            max_length=MAX_TOKENS,
-            return_offsets_mapping=True,
-        )
-        encoding = {name: values[0] for name, values in encoding.items()}
-        inputs = {name: torch.tensor([encoding[name]]) for name in tokenizer.model_input_names}
-        with torch.no_grad():
-            output = model(**inputs, output_hidden_states=True, output_attentions=True)
-        mean = output.last_hidden_state[0].mean(dim=0)
-        found.append(
-            {
-                "ids": encoding["input_ids"],
-                "segments": encoding["token_type_ids"],
-                "offsets": [list(pair) for pair in encoding["offset_mapping"]],
-                "tokens": tokenizer.convert_ids_to_tokens(encoding["input_ids"]),
-                "hidden": [state[0].numpy() for state in output.hidden_states],
-                "attention": torch.stack(output.attentions)[:, 0].numpy(),
-                "pooled": torch.nn.functional.normalize(mean, dim=0).numpy(),
-            }
-        )
+    found = [reference.run(text) for text in texts]
+    assert len(found[-1].tokens["token_ids"]) == MAX_TOKENS
     return found
-
-
-def post(client: httpx.Client, route: str, **body: Any) -> dict[str, Any]:
-    """Return a binary reply's tensors and metadata."""
-    reply = client.post(route, json=body, headers=BINARY)
-    assert reply.status_code == 200, reply.text
-    size = int.from_bytes(reply.content[:8], "little")
-    metadata = json.loads(reply.content[8 : 8 + size])["__metadata__"]
-    return {**load(reply.content), "metadata": metadata}
 
 
 @pytest.mark.parametrize("backend", ["onnx", "torch"])
 def test_tokens_are_transformers(client, texts, references, backend):
-    reply = client.post(
-        "/encode",
-        json={"inputs": [t for t in texts if isinstance(t, str)], "truncate": True}
-        | {"outputs": ["pooled"], "backend": backend},
-    ).json()
-    pairs = client.post(
-        "/encode",
-        json={"inputs": [t for t in texts if not isinstance(t, str)], "truncate": True}
-        | {"outputs": ["pooled"], "backend": backend},
-    ).json()
-    single, double = iter(reply["results"]), iter(pairs["results"])
-    for text, reference in zip(texts, references, strict=True):
-        result = next(single if isinstance(text, str) else double)
-        assert result["token_ids"] == reference["ids"]
-        assert result["segment_ids"] == reference["segments"]
-        assert result["offsets"] == reference["offsets"]
-        assert result["tokens"] == reference["tokens"]
-        np.testing.assert_allclose(result["pooled"], reference["pooled"], atol=1e-5)
-    assert reply["backend"] == pairs["backend"] == backend
+    for kind in (str, tuple):
+        chosen = [i for i, text in enumerate(texts) if isinstance(text, kind)]
+        body = {"inputs": [texts[i] for i in chosen], "outputs": ["pooled"], "backend": backend}
+        reply = client.post("/encode", json=body | {"truncate": True}).json()
+        assert reply["backend"] == backend
+        for i, result in zip(chosen, reply["results"], strict=True):
+            expected = references[i]
+            assert {name: result[name] for name in expected.tokens} == expected.tokens
+            unit = expected.mean / np.linalg.norm(expected.mean)
+            np.testing.assert_allclose(result["pooled"], unit, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [str, tuple])
@@ -110,7 +60,7 @@ def test_hidden_states_of_every_layer(client, texts, references, backend, kind):
         bounds = reply["cu_seqlens"]
         for row, i in enumerate(asked):
             found = reply["embeddings"][bounds[row] : bounds[row + 1]]
-            np.testing.assert_allclose(found, references[i]["hidden"][layer], rtol=0, atol=1e-4)
+            close(found, references[i].hidden[layer], 1e-4)
 
 
 @pytest.mark.parametrize("kind", [str, tuple])
@@ -119,18 +69,13 @@ def test_attention_of_every_head(client, texts, references, backend, kind):
     chosen = [i for i, text in enumerate(texts) if isinstance(text, kind)][:: EVERY[backend]]
     for start in range(0, len(chosen), 50):
         part = chosen[start : start + 50]
-        reply = post(
-            client,
-            "/attention",
-            inputs=[texts[i] for i in part],
-            backend=backend,
-            truncate=True,
-        )
+        inputs = [texts[i] for i in part]
+        reply = post(client, "/attention", inputs=inputs, backend=backend, truncate=True)
         assert json.loads(reply["metadata"]["layers"]) == list(range(LAYERS))
         for row, i in enumerate(part):
             found = reply[f"attention.{row}"]
-            np.testing.assert_allclose(found, references[i]["attention"], rtol=0, atol=1e-5)
-            np.testing.assert_allclose(found.sum(axis=-1), 1, rtol=0, atol=1e-5)
+            close(found, references[i].maps)
+            close(found.sum(axis=-1), 1)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +101,7 @@ def test_pooling_is_sentence_transformers(client, texts, sentence_transformer, p
         json={"inputs": inputs, "pooling": pooling, "normalize": normalize, "outputs": ["pooled"]},
     ).json()["results"]
     found = np.array([result["pooled"] for result in results])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    close(found, expected)
 
 
 def embed(client, texts, **body):

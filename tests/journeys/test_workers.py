@@ -10,7 +10,7 @@ import math
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,7 @@ from testing.client import Connection, Lost, Reply, ask, request
 from testing.clients import Clients
 from testing.metrics import samples, total
 from testing.process import Service, clean_environment
+from tests.service.harness import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
@@ -114,12 +115,6 @@ def restarts(found: dict[str, float]) -> float:
 
 async def scrape(port: int) -> dict[str, float]:
     return samples((await ask(port, "/metrics")).body.decode())
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager
