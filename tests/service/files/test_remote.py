@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from headscope import Client
 from headscope.sending import Answer, Lost
@@ -128,84 +129,43 @@ def test_what_the_service_refuses_is_told_at_once(
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
-class AnotherModel:
-    """Wrapper of the client's requests whose later replies look like another model's."""
-
-    def __init__(self, change: str, patched: pytest.MonkeyPatch) -> None:
-        self.change, self.sent, send = change, 0, Client._send
-
-        async def changed(client: Client, request: httpx.Request, seconds: float) -> Answer:
-            # the service would refuse the fingerprint of another model
-            request.headers.pop("x-expect-fingerprint", None)
-            answer = await send(client, request, seconds)
-            assert isinstance(answer, Answer)
-            return self.changed(answer)
-
-        patched.setattr(Client, "_send", changed)
-
-    def changed(self, answer: Answer) -> Answer:
-        self.sent += 1
-        headers = {**answer.headers}
-        headers.pop("x-model-fingerprint", None)
-        if self.change == "fingerprint":
-            headers["x-model-fingerprint"] = "old" if self.sent < 12 else "new"
-        if self.change != "width" or self.sent < 12:
-            return replace(answer, headers=headers)
-        size = int.from_bytes(answer.content[:8], "little")
-        metadata = json.loads(answer.content[8 : 8 + size])["__metadata__"]
-        tensors = load(answer.content)
-        tensors["pooled"] = tensors["pooled"][..., :-1]
-        return replace(answer, headers=headers, content=save(tensors, metadata))
-
-
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("fingerprint", "says"),
     [
-        ("fingerprint", r"the model new, and expect_fingerprint is old .*written parts stay"),
-        ("width", r"arrays were \[\[\d+\]\], and are \[\[\d+\]\]; the written parts stay"),
+        (True, r"the model new, and expect_fingerprint is old .*written parts stay"),
+        (False, r"arrays were \[\[4\]\], and are \[\[3\]\]; the written parts stay"),
     ],
 )
 def test_another_model_in_its_place_ends_the_run(
     encode: Encode,
+    rows: Path,
     tmp_path: Path,
     small_url: str,
     monkeypatch: pytest.MonkeyPatch,
-    change: str,
+    fingerprint: bool,
     says: str,
 ) -> None:
     """Another model is detected by the fingerprint, or without one by the width of its vectors."""
-    source, out = tmp_path / "some.txt", tmp_path / "out.npz"
-    source.write_text("\n".join(TEXTS), encoding="utf-8")
+    out, numbers = tmp_path / "out.npz", itertools.count()
+
+    async def send(_client: Client, request: httpx.Request, _seconds: float) -> Answer:
+        if request.url.path == "/info":
+            return INFO
+        texts, new = json.loads(request.content)["inputs"], next(numbers) > 50
+        headers = {"x-model-fingerprint": "new" if new else "old"} if fingerprint else {}
+        tensors = {"pooled": np.zeros((len(texts), 3 if new else 4), np.float32)}
+        return Answer(200, headers, fake.binary(texts, tensors))
+
     with monkeypatch.context() as patched:
-        AnotherModel(change, patched)
+        patched.setattr(Client, "_send", send)
         with pytest.raises(ServiceFailure, match=says):
-            encode(source, out, url=small_url, api_key="secret")
+            encode(rows, out, url=small_url, api_key="secret")
     assert not out.exists()
-
-
-def test_a_run_goes_on_with_its_own_model_alone(
-    encode: Encode, tmp_path: Path, small_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, out = tmp_path / "some.txt", tmp_path / "out.npz"
-    source.write_text("\n".join(TEXTS), encoding="utf-8")
-    with monkeypatch.context() as patched:
-        AnotherModel("fingerprint", patched)
-        with pytest.raises(ServiceFailure):
-            encode(source, out, url=small_url, api_key="secret")
-    says = r"fingerprint \(was 'old', is '[0-9a-f]{16}'\).*--restart"
-    with pytest.raises(UsageError, match=says):
-        encode(source, out, url=small_url, api_key="secret")
-    assert encode(source, out, url=small_url, api_key="secret", restart=True) == 0
-
-
-def test_a_service_without_fingerprints_is_told(
-    small_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reported: list[str] = []
-    AnotherModel("header", monkeypatch)
-    remote(small_url, say=reported.append, api_key="secret").close()
-    (line,) = reported
-    assert "answers without x-model-fingerprint" in line
+    if fingerprint:  # the run goes on with its own model alone
+        says = r"fingerprint \(was 'old', is '[0-9a-f]{16}'\).*--restart"
+        with pytest.raises(UsageError, match=says):
+            encode(rows, out, url=small_url, api_key="secret")
+        assert encode(rows, out, url=small_url, api_key="secret", restart=True) == 0
 
 
 def test_multivectors_are_those_of_an_engine_here(late_artifact: Artifact, tmp_path: Path) -> None:
@@ -350,6 +310,13 @@ def test_another_model_or_none_ends_the_run(stub: Stub) -> None:
             with pytest.raises(ServiceFailure, match=rf"{says}.*written parts stay; --restart"):
                 outcomes(encoder, "a")
     assert [expected for _, _, expected in stub.asked] == [None, None, *["one"] * 5]
+
+
+def test_a_service_without_fingerprints_is_told(stub: Stub) -> None:
+    stub.replies, reported = [INFO, vectors("a")], list[str]()
+    remote(stub.url, say=reported.append).close()
+    (line,) = reported
+    assert "answers without x-model-fingerprint" in line
 
 
 def test_a_busy_service_is_asked_again(stub: Stub) -> None:
