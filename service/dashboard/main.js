@@ -7,14 +7,13 @@ import { Store } from './ui/store.js';
 import { slotOf } from './ui/view-slot.js';
 import { ablationView } from './views/ablation.js';
 import { headsView } from './views/all-heads.js';
-import { comparisonView } from './views/comparison.js';
+import { comparisonView, modelsView } from './views/comparison.js';
 import { targetView } from './views/cross-attention.js';
 import { textsView } from './views/many-texts.js';
 import { headView } from './views/one-head.js';
 import { comparedView } from './views/query-and-key.js';
 import { rolloutView } from './views/rollout.js';
 import { searchView } from './views/search.js';
-import { modelsView } from './views/two-models.js';
 import { whyView } from './views/why-alike.js';
 
 let asked = false;

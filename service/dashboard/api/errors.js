@@ -52,3 +52,8 @@ export class OtherTextError extends Error {
     this.reason = cause instanceof Error ? cause : new Error(String(cause));
   }
 }
+
+/** Throw an error as the second text's. @param {unknown} error @returns {never} */
+export function inOtherText(error) {
+  throw new OtherTextError(error);
+}

@@ -100,6 +100,11 @@ export class Reading {
     return { layer: Math.min(layer, this.layers - 1), head: Math.min(head, this.heads - 1) };
   }
 
+  /** Return the layer and the number of a head by its place among all. @param {number} place */
+  headAt(place) {
+    return { layer: Math.floor(place / this.heads), head: place % this.heads };
+  }
+
   /**
    * @param {number} layer
    * @param {number} head

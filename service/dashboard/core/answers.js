@@ -64,7 +64,7 @@ export class Slot {
   #key = null;
   /** @type {AbortController|null} */
   #controller = null;
-  /** @type {((signal: AbortSignal, come: (part: R) => void) => Promise<R>)|null} */
+  /** @type {((signal: AbortSignal, come: (part: R) => void, asked: Q) => Promise<R>)|null} */
   #work = null;
   /** Time at which the work began, and its seconds once it has ended. */
   began = 0;
@@ -76,12 +76,13 @@ export class Slot {
   }
 
   /**
-   * @param {Q} asked plain JSON
-   * @param {(signal: AbortSignal, come: (part: R) => void) => Promise<R>} work `come` shows what has
+   * @param {Q|null} asked plain JSON; null: nothing is asked, and all answers are forgotten
+   * @param {(signal: AbortSignal, come: (part: R) => void, asked: Q) => Promise<R>} work `come` shows what has
    *   come so far
    * @returns {Promise<void>} settled when the work has ended
    */
   async ask(asked, work) {
+    if (asked === null) return this.clear();
     const key = JSON.stringify(asked);
     if (key === this.#key) return;
     this.#key = key;
@@ -155,7 +156,7 @@ export class Slot {
     show(meanwhile);
     try {
       const come = (/** @type {R} */ part) => show({ asked, pending: true, part, before: this.answered });
-      const reply = await work(signal, come);
+      const reply = await work(signal, come, asked);
       this.seconds = (performance.now() - this.began) / 1000;
       show({ asked, reply });
     } catch (error) {

@@ -6,8 +6,8 @@
  *
  * @param {Float32Array} weights `[S, S]`
  * @param {number} size S
- * @param {import('./words.js').Unit[]} rows R units that look
- * @param {import('./words.js').Unit[]} [columns] C units that are looked at; `rows` by default
+ * @param {{tokens: number[]}[]} rows R units that look
+ * @param {{tokens: number[]}[]} [columns] C units that are looked at; `rows` by default
  * @returns {Float32Array} `[R, C]`; `weights` itself when all units are tokens
  */
 export function project(weights, size, rows, columns = rows) {

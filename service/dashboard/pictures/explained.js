@@ -7,7 +7,6 @@
  * @typedef {{side: number, tokens: number[], name: string}} Selected word or patch, whose pairs are shown
  */
 
-import { spearman } from '../core/correlation.js';
 import { markedSpans, markedText } from '../core/marked-words.js';
 
 /** The most squares that a picture is divided into, about. */
@@ -64,21 +63,4 @@ export function wordsOf(shares, side, texts, selected) {
   if (shares?.spans) return markedSpans(names[0], shares.spans[side], shares.worth[side]);
   const values = shares ? tokenValues(shares, side, texts, selected) : undefined;
   return markedText(names[0], { tokens, offsets, unknown: [], shares: values }, true);
-}
-
-/**
- * Return Spearman's correlation of shares with the losses without each word and square.
- *
- * @param {Shares} shares
- * @param {Shares} losses
- * @returns {number|null}
- */
-export function agreement(shares, losses) {
-  const summed = (losses.spans ?? []).flatMap((spans, side) =>
-    spans.map(({ tokens }) => tokens.reduce((sum, token) => sum + shares.worth[side][token], 0)),
-  );
-  return spearman(
-    summed,
-    losses.worth.flatMap((side) => [...side]),
-  );
 }

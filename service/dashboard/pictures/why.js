@@ -1,16 +1,23 @@
 /** View of the similarity of a picture and a text, or of two pictures, with the share of each patch and word. */
 
+import { inOtherText, OtherTextError } from '../api/errors.js';
 import { decomposition, explanation, occlusion } from '../api/explanation.js';
 import { readsBoth } from '../api/service-info.js';
 import { bdi, html, nothing } from '../core/html.js';
 import { fixed } from '../core/numbers.js';
 import { stacked } from '../draw/scene.js';
+import {
+  areDone,
+  methodOf,
+  methodSwitch,
+  reliability,
+  sharesOf,
+  similarityOf,
+} from '../ui/explanation-methods.js';
 import { paced, waitOf } from '../ui/explanation-tables.js';
 import { chosen, dropped } from '../ui/open-file.js';
-import { worded } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
-import { OtherTextError } from '../api/errors.js';
-import { agreement, blockOf } from './explained.js';
+import { blockOf } from './explained.js';
 import { lookControls } from './maps.js';
 import { pictureProblem } from './problems.js';
 import { nameOfSide, sceneOf, sideJson, sideOf } from './sides.js';
@@ -19,9 +26,7 @@ import { nameOfSide, sceneOf, sideJson, sideOf } from './sides.js';
  * @typedef {import('../ui/store.js').Store} Store
  * @typedef {import('../core/state.js').State} State
  * @typedef {import('../ui/view-slot.js').Parts} Parts
- * @typedef {State['why']} MethodName
  * @typedef {import('../api/explanation.js').Explanation} Reply
- * @typedef {import('../api/explanation.js').Shares} Shares
  * @typedef {import('./explained.js').Selected} Selected
  */
 /**
@@ -32,7 +37,7 @@ import { nameOfSide, sceneOf, sideJson, sideOf } from './sides.js';
  * @property {Selected|null} selected
  */
 
-/** @type {Record<MethodName, {name: string, says: string}>} */
+/** @type {import('../ui/explanation-methods.js').Methods} */
 const METHODS = {
   occlusion: {
     name: 'Remove each part',
@@ -47,7 +52,6 @@ const METHODS = {
     says: 'The share of each pair of input patches or words, followed through all layers with attention as it is (decomposition). It does not say what would have been without them.',
   },
 };
-const NAMES = /** @type {MethodName[]} */ (Object.keys(METHODS));
 const PAIRED =
   'Choose a word or a patch to see its pairs: the other side then shows its shares with each word or patch. Choose it again for all.';
 
@@ -66,11 +70,7 @@ export const whyOfPicture = (other) => ({
   async answer({ reading, asked, signal }) {
     other.selected = null;
     const texts = [reading.texts[0], asked.other];
-    try {
-      return await explanation({ reading, texts, cut: asked.cut, signal, include: ['pairs'] });
-    } catch (error) {
-      throw signal.aborted ? error : new OtherTextError(error);
-    }
+    return explanation({ reading, texts, cut: asked.cut, signal, include: ['pairs'] }).catch(inOtherText);
   },
 
   parts({ asked: { cut }, reply }) {
@@ -89,7 +89,7 @@ export const whyOfPicture = (other) => ({
   },
 
   says: ({ reply }, parts) =>
-    `Similarity ${fixed(reply.similarity, 3)}${['occlusion', 'decomposition'].every((name) => isDone(parts, name)) ? ' explained.' : '; its shares are being computed.'}`,
+    `Similarity ${fixed(reply.similarity, 3)}${areDone(parts, ['occlusion', 'decomposition']) ? ' explained.' : '; its shares are being computed.'}`,
 
   file({ state }, { reply }, parts) {
     const method = methodOf(state, reply, parts);
@@ -131,74 +131,22 @@ function input(store, other) {
     ${isOfText(store) ? textField(store, field) : picture}</div>`;
 }
 
-/** @param {Parts} parts @param {string} name */
-function isDone(parts, name) {
-  const answer = parts[name]?.answer;
-  return Boolean(answer && !('pending' in answer));
-}
-
-/** @param {Reply} reply @param {Parts} parts @returns {Record<MethodName, Shares|null>} */
-function sharesOf(reply, parts) {
-  const done = (/** @type {string} */ name) => {
-    const answer = parts[name]?.answer;
-    return answer && 'reply' in answer ? answer.reply : null;
-  };
-  return { pairs: reply.pairs, occlusion: done('occlusion'), decomposition: done('decomposition') };
-}
-
-/** Return the chosen method or, if it has failed, the first one that has come. @param {State} state @param {Reply} reply @param {Parts} parts @returns {MethodName} */
-function methodOf({ why }, reply, parts) {
-  return hasFailed(why, reply, parts) ? (NAMES.find((name) => sharesOf(reply, parts)[name]) ?? why) : why;
-}
-
-/** @param {MethodName} method @param {Reply} reply @param {Parts} parts */
-const hasFailed = (method, reply, parts) =>
-  method === 'pairs' ? !reply.pairs : Boolean(parts[method]?.answer && 'error' in parts[method].answer);
-
 /** @param {Store} store @param {Reply} reply @param {Parts} parts @param {Other} other */
 function explained(store, reply, parts, other) {
   const { state } = store;
-  const known = sharesOf(reply, parts);
   const method = methodOf(state, reply, parts);
-  const shares = known[method];
+  const shares = sharesOf(reply, parts)[method];
   const select = (/** @type {Selected} */ selected) => {
     const again = JSON.stringify(selected) === JSON.stringify(other.selected);
     other.selected = again ? null : selected;
     store.redraw();
   };
   const selected = shares?.pairs ? other.selected : null;
-  return html`<p class="why-similarity"><span class="figure">${fixed(reply.similarity, 4)}</span> cosine of the two vectors${state.off.length ? ', with every head switched on' : ''}</p>
-    <div class="segments" role="group" aria-label="Method">${NAMES.map(
-      (
-        name,
-      ) => html`<button type="button" aria-pressed=${String(name === method)} ?disabled=${hasFailed(name, reply, parts)}
-        @click=${() => store.go({ why: name })}>${METHODS[name].name}</button>`,
-    )}</div>
-    <p class="says">${METHODS[method].says}</p>
+  return html`${similarityOf(store, reply)}
+    ${methodSwitch(store, METHODS, reply, parts)}
     <div class="controls">${lookControls(store)}</div>
     ${shares?.pairs ? html`<p class="says">${PAIRED}</p>` : nothing}
     ${shares ? nothing : html`<p>${waitOf(reply, parts, method)}</p>`}
     <div class="picture-sides">${[0, 1].map((side) => sideOf(store, reply, shares, side, { selected, select }))}</div>
-    ${reliability(reply, parts)}`;
-}
-
-/** Table of the methods: how far each can be relied on. @param {Reply} reply @param {Parts} parts */
-function reliability(reply, parts) {
-  const known = sharesOf(reply, parts);
-  const row = (/** @type {MethodName} */ name) => {
-    const shares = known[name];
-    const head = html`<th scope="row">${METHODS[name].name}</th>`;
-    if (!shares)
-      return html`<tr>${head}<td colspan="3">${name === 'pairs' ? worded(reply.refusal) : waitOf(reply, parts, name)}</td></tr>`;
-    const agrees = known.occlusion && shares.pairs ? agreement(shares, known.occlusion) : null;
-    const sum = shares.worth[0].reduce((total, value) => total + value, 0);
-    return html`<tr>${head}<td class="number">${shares.pairs ? fixed(sum, 4) : '–'}</td>
-      <td class="number">${shares.error === null ? '–' : shares.error.toExponential(0)}</td>
-      <td class="number">${name === 'occlusion' ? 'reference' : agrees === null ? '–' : fixed(agrees, 2)}</td></tr>`;
-  };
-  return html`<section class="picture-reliability" aria-label="How reliable is this?"><h3>How reliable is this?</h3>
-    <table><thead><tr><th scope="col">Method</th><th scope="col" class="number">sums to</th><th scope="col" class="number">error</th>
-      <th scope="col" class="number">agrees with removal</th></tr></thead><tbody>${NAMES.map(row)}</tbody></table>
-    <p class="says">Shares should sum to ${fixed(reply.similarity, 4)}. Agreement is Spearman’s correlation with the losses without each word and square:
-      near 0, shares do not tell which parts the model needs, however well they sum.</p></section>`;
+    <section class="picture-reliability" aria-label="How reliable is this?"><h3>How reliable is this?</h3>${reliability(METHODS, reply, parts)}</section>`;
 }

@@ -86,10 +86,7 @@ const EXAMPLES = [
 function linking({ ranking }, count) {
   if (!ranking) return [];
   const { weights, reading } = ranking.reply;
-  return largest(weights, count).map((place) => ({
-    layer: Math.floor(place / reading.heads),
-    head: place % reading.heads,
-  }));
+  return largest(weights, count).map((place) => reading.headAt(place));
 }
 
 /** @param {Store} store @returns {Partial<State>} */

@@ -1,12 +1,12 @@
-/** Tables of an explanation: its methods, its layers, its heads, its matches. */
+/** Tables of an explanation: its layers, its heads, its matches; and how long its parts take. */
 
 import { isRefusal } from '../api/explanation.js';
 import { errorOf, isPending, Stopped } from '../core/answers.js';
-import { spearman } from '../core/correlation.js';
 import { bdi, html, nothing, share } from '../core/html.js';
+import { largest } from '../core/matrix.js';
 import { fixed } from '../core/numbers.js';
 import '../elements/wait-bar.js';
-import { headPad } from './head-pad.js';
+import { headPad, strongest } from './head-pad.js';
 import { worded } from './problems.js';
 
 const MATCHES = 12;
@@ -18,8 +18,6 @@ export const TOP_WORDS = 20;
  * @typedef {import('./store.js').Store} Store
  * @typedef {import('./view-slot.js').Parts} Parts
  * @typedef {import('../api/explanation.js').Explanation} Explanation
- * @typedef {import('../api/explanation.js').Shares} Shares
- * @typedef {{name: string, shares: Shares|null, part: string, refusal: string}} Method `part` is the name of its slot
  */
 
 /** Seconds a unit of work has taken on this page, by part. @type {Map<string, number>} */
@@ -89,38 +87,6 @@ export function partProblem(slot) {
     ${isRefusal(error) ? nothing : html`<button type="button" class="quiet" @click=${again}>Try again</button>`}`;
 }
 
-/**
- * Table of the methods: how far each can be relied on, and its time.
- *
- * @param {Explanation} reply
- * @param {Parts} parts
- * @param {Method[]} methods
- * @param {Shares|null} reference losses without each token
- */
-export function reliability(reply, parts, methods, reference) {
-  const row = (/** @type {Method} */ { name, shares, part, refusal }) => {
-    const head = html`<th scope="row">${name}</th>`;
-    if (!shares)
-      return html`<tr>${head}<td colspan="4">${refusal ? worded(refusal) : waitOf(reply, parts, part)}</td></tr>`;
-    const sum = shares.worth[0].reduce((total, value) => total + value, 0);
-    const agreement = reference && spearman(flat(shares), flat(reference));
-    const seconds = part === 'pairs' ? reply.seconds : (parts[part]?.seconds ?? null);
-    return html`<tr>${head}<td class="number">${shares.pairs ? fixed(sum, 4) : '–'}</td>
-      <td class="number">${shares.error === null ? '–' : shares.error.toExponential(0)}</td>
-      <td class="number">${shares === reference ? 'reference' : agreement === null ? '–' : fixed(agreement, 2)}</td>
-      <td class="number">${seconds === null ? '–' : `${seconds.toFixed(1)} s`}</td></tr>`;
-  };
-  const names = ['sums to', 'error', 'agrees with removal', 'time'];
-  const isPartial = reference?.worth.some((side) => side.some(Number.isNaN));
-  return html`<table><thead><tr><th scope="col">Method</th>${names.map((name) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
-    <tbody>${methods.map(row)}</tbody></table>
-    <p class="says">Shares should sum to ${fixed(reply.similarity, 4)}. Agreement is Spearman’s correlation with the losses
-      without each token; near 0, shares do not tell which tokens the model needs, however well they sum.${isPartial ? ' Tokens with – were not removed: the deadline came first.' : ''}</p>`;
-}
-
-/** Return the values of both texts. @param {Shares} shares */
-const flat = ({ worth }) => worth.flatMap((side) => [...side]);
-
 /** @param {number[]} layers */
 export function byLayer(layers) {
   const row = (
@@ -136,30 +102,28 @@ export function byLayer(layers) {
 
 /** Losses without each head. @param {Store} store @param {(number|null)[][]} heads */
 export function byHead(store, heads) {
-  const worth = (/** @type {number} */ layer, /** @type {number} */ head) => heads[layer][head] ?? 0;
-  const most = Math.max(...heads.flat().map((loss) => Math.abs(loss ?? 0)), 1e-9);
-  const ranked = heads
-    .flatMap((row, layer) => row.map((_, head) => ({ layer, head, loss: worth(layer, head) })))
-    .sort((one, other) => Math.abs(other.loss) - Math.abs(one.loss));
+  const computed = heads.flat();
+  const losses = computed.map((loss) => loss ?? 0);
+  const most = strongest(losses);
+  const ranked = largest(losses.map(Math.abs), HEADS);
   const show = (/** @type {number} */ layer, /** @type {number} */ head) =>
     store.go({ view: 'head', layer, head }, { focus: '#view-title' });
-  const row = (/** @type {{layer: number, head: number, loss: number}} */ { layer, head, loss }) => html`<tr
-    class=${loss < 0 ? 'less' : ''}><th scope="row"><button type="button" class="quiet" @click=${() => show(layer, head)}>Layer ${layer} · Head ${head}</button></th>
-    <td class="number"><span class="meter" .style=${share(Math.abs(loss) / most)}></span>${fixed(loss, 4)}</td></tr>`;
+  const row = (/** @type {number} */ place) => {
+    const [layer, head, loss] = [Math.floor(place / heads[0].length), place % heads[0].length, losses[place]];
+    return html`<tr class=${loss < 0 ? 'less' : ''}><th scope="row"><button type="button" class="quiet" @click=${() => show(layer, head)}>Layer ${layer} · Head ${head}</button></th>
+      <td class="number"><span class="meter" .style=${share(Math.abs(loss) / most)}></span>${fixed(loss, 4)}</td></tr>`;
+  };
   const pad = headPad({
     label: 'Loss without each head',
-    layers: heads.length,
-    heads: heads[0].length,
+    of: { layers: heads.length, heads: heads[0].length },
+    values: losses,
+    pressed: [],
     pick: show,
-    cell: (layer, head) => ({
-      value: worth(layer, head) / most,
-      pressed: false,
-      says: heads[layer][head] === null ? 'not computed in time' : `loss ${fixed(worth(layer, head), 4)}`,
-    }),
+    says: (place) => (computed[place] === null ? 'not computed in time' : `loss ${fixed(losses[place], 4)}`),
   });
   return html`${pad}<table><caption>What the similarity loses with a head switched off in both texts</caption>
     <thead><tr><th scope="col">Head</th><th scope="col" class="number">loss</th></tr></thead>
-    <tbody>${ranked.slice(0, HEADS).map(row)}</tbody></table>
+    <tbody>${ranked.map(row)}</tbody></table>
     <p class="says">Brown, and below 0: the texts are more alike without the head. Heads that do the same stand in for one another.</p>`;
 }
 

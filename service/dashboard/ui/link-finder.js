@@ -68,7 +68,7 @@ export function ranking(store, hint) {
   }
   const { reading, first, second, weights } = /** @type {Ranking} */ (shown.reply);
   const chip = (/** @type {number} */ place) => {
-    const [layer, head] = [Math.floor(place / reading.heads), place % reading.heads];
+    const { layer, head } = reading.headAt(place);
     const text = `${layer}·${head} ${weights[place].toFixed(3)}`;
     const open = () =>
       store.go(

@@ -8,12 +8,6 @@ import { markedSpans } from '../core/marked-words.js';
  * @typedef {import('../api/explanation.js').Shares} Shares
  */
 
-/** Number of tokens of both texts from which on sentences come first, and words of the strongest. */
-const LONG = 300;
-
-/** Whether sentences are left out before words. @param {Explanation} reply */
-export const isLong = ({ texts: [a, b] }) => a.tokens.length + b.tokens.length > LONG;
-
 /** Return losses for JSON, with null where none was computed. @param {Shares|null} shares */
 export const plainLosses = (shares) =>
   shares?.spans?.map((spans, side) =>

@@ -10,10 +10,10 @@
  */
 
 import { info, modelNames, predict } from '../api/client.js';
+import { singleHeadShifts } from '../api/compared-heads.js';
 import { open } from '../api/reading.js';
 import { taskOf } from '../api/service-info.js';
 import { Recovery } from '../api/recovery.js';
-import { singleHeadShifts } from '../api/single-head-shifts.js';
 import { Address } from '../core/address.js';
 import { errorOf, isPending, Slot, shownOf } from '../core/answers.js';
 import { placeOf } from '../core/maps.js';
@@ -44,7 +44,7 @@ export class Store {
   link = /** @type {Slot<Source & {from: number[], to: number[]}, import('./link-finder.js').Ranking>} */ (
     new Slot(this.#changed)
   );
-  /** Shifts by single heads. @type {Slot<{texts: string[], cut: boolean}, import('../api/single-head-shifts.js').Shifts>} */
+  /** Shifts by single heads. @type {Slot<{texts: string[], cut: boolean}, import('../api/compared-heads.js').Shifts>} */
   headShifts = new Slot(this.#changed);
   /** @type {Map<string, import('./text-field.js').Draft>} */
   drafts = new Map();
@@ -286,9 +286,8 @@ export class Store {
   /** Ask for the score of a pair by a cross-encoder, or the labels by a classifier. @param {Source} source */
   #scoreText({ texts, cut }) {
     const task = taskOf(this.info);
-    if (task === 'classifier' || (task === 'reranker' && texts.length === 2))
-      this.score.ask({ texts, cut }, (signal) => predict(texts, cut, signal));
-    else this.score.clear();
+    const isScored = task === 'classifier' || (task === 'reranker' && texts.length === 2);
+    this.score.ask(isScored ? { texts, cut } : null, (signal) => predict(texts, cut, signal));
   }
 
   /** Ask for the heads by the chosen link. @param {Reading} reading @param {Source} source */

@@ -1,13 +1,13 @@
 /** View of heads switched off: the effect on the embedding and on other heads. */
 
-import { headDifferences } from '../api/head-differences.js';
+import { headDifferences } from '../api/compared-heads.js';
 import { open } from '../api/reading.js';
 import { isPending, shownOf } from '../core/answers.js';
 import { html, nothing } from '../core/html.js';
 import { namedMap, THUMBNAIL_SIDE } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
 import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
-import { headPad } from '../ui/head-pad.js';
+import { headPad, nameOf, showHead, strongest } from '../ui/head-pad.js';
 import { comparing, progressBar } from '../ui/progress.js';
 
 /**
@@ -120,10 +120,11 @@ export const ablationView = ablationWith(MAPS);
 const isCompared = ({ done, reading }) => done === reading.layers * reading.heads;
 
 /** @param {Float32Array} moved @param {Reading} reading */
-function mostMoved(moved, { heads, off }) {
-  const on = moved.map((change, i) => (off.includes(`${Math.floor(i / heads)}.${i % heads}`) ? -1 : change));
-  const [place] = largest(on, 1);
-  return { layer: Math.floor(place / heads), head: place % heads };
+function mostMoved(moved, reading) {
+  const on = moved.map((change, place) =>
+    reading.off.includes(nameOf(reading.headAt(place))) ? -1 : change,
+  );
+  return reading.headAt(largest(on, 1)[0]);
 }
 
 /** @param {Store} store @param {Reply} reply */
@@ -148,29 +149,22 @@ function switches(store, reading) {
   const { off } = store.state;
   const measured = shownOf(store.headShifts.answer)?.reply;
   const { alone, done = 0 } = measured ?? {};
-  const most = alone ? Math.max(...alone, 1e-12) : 1;
   const toggled = (/** @type {string} */ name) =>
     off.includes(name) ? off.filter((other) => other !== name) : [...off, name];
   return html`${headPad({
     label: 'Switch heads off',
-    layers: reading.layers,
-    heads: reading.heads,
-    pick: (layer, head) => store.go({ off: toggled(`${layer}.${head}`), most: true }),
-    cell: (layer, head) => {
-      const place = layer * reading.heads + head;
-      const shift = alone?.[place] ?? 0;
-      const isOff = off.includes(`${layer}.${head}`);
-      const told = place < done ? `, shift alone ${shift.toPrecision(3)}` : ', not measured';
-      return {
-        value: shift / most,
-        pressed: isOff,
-        says: `${isOff ? 'off' : 'on'}${alone ? told : ''}`,
-      };
+    of: reading,
+    values: alone ?? null,
+    pressed: off,
+    pick: (layer, head) => store.go({ off: toggled(nameOf({ layer, head })), most: true }),
+    says: (place) => {
+      const told = place < done ? `, shift alone ${alone?.[place].toPrecision(3)}` : ', not measured';
+      return `${off.includes(nameOf(reading.headAt(place))) ? 'off' : 'on'}${alone ? told : ''}`;
     },
   })}
     <p class="says">${
       alone
-        ? `Shade: the shift with that head alone switched off, up to ${most.toPrecision(3)}.${done < alone.length ? ` ${done} of ${alone.length} heads are measured.` : ''}`
+        ? `Shade: the shift with that head alone switched off, up to ${strongest(alone).toPrecision(3)}.${done < alone.length ? ` ${done} of ${alone.length} heads are measured.` : ''}`
         : 'Click a head to switch it off, again to switch it on.'
     }</p>`;
 }
@@ -197,23 +191,14 @@ function survey(store, { layers, heads }) {
 /** @param {Store} store @param {Shown|null} shown @param {Reading} reading */
 function movements(store, shown, reading) {
   const moved = /** @type {Float32Array|null} */ (shown?.reply.moved ?? null);
-  const done = shown?.reply.done ?? 0;
-  const furthest = moved ? Math.max(...moved, 1e-12) : 1;
-  const place = shown?.reply.place;
+  const { done = 0, place } = shown?.reply ?? {};
   return headPad({
     label: 'Show a head',
-    layers: reading.layers,
-    heads: reading.heads,
+    of: reading,
+    values: moved,
+    pressed: place ? [nameOf(place)] : [],
     moves: true,
-    pick: (layer, head, byKey) => store.go({ layer, head, most: false }, { replace: byKey }),
-    cell: (layer, head) => {
-      const i = layer * reading.heads + head;
-      const change = moved?.[i] ?? 0;
-      return {
-        value: change / furthest,
-        pressed: layer === place?.layer && head === place?.head,
-        says: moved && i >= done ? 'not compared yet' : `moved ${change.toFixed(3)}`,
-      };
-    },
+    pick: showHead(store),
+    says: (i) => (moved && i >= done ? 'not compared yet' : `moved ${(moved?.[i] ?? 0).toFixed(3)}`),
   });
 }

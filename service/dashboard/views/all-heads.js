@@ -193,7 +193,7 @@ function ordered(store, { reading, cross }) {
   const sort = sorting(store, reading);
   const values = { link: store.ranking?.reply.weights, cross }[sort] ?? reading.statistics[sort];
   const heads = Array.from({ length: reading.layers * reading.heads }, (_, place) => {
-    const [layer, head] = [Math.floor(place / reading.heads), place % reading.heads];
+    const { layer, head } = reading.headAt(place);
     return { place, layer, head, label: reading.labelOf(layer, head), value: values?.[place] ?? 0 };
   });
   if (sort === 'position') return heads;

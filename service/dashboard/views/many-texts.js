@@ -1,7 +1,7 @@
 /** View of one head over many texts: distributions of its statistics, and the texts that show it best. */
 
 import { corpus, linesOf, MOST_CHARACTERS, refusalOf } from '../api/corpus.js';
-import { OtherTextError } from '../api/errors.js';
+import { inOtherText } from '../api/errors.js';
 import { bdi, html, nothing, painted, share } from '../core/html.js';
 import { memo } from '../core/memo.js';
 import { SAMPLES } from '../core/sample-texts.js';
@@ -39,13 +39,8 @@ export const textsView = {
   title: 'Many texts',
   asks: (state, reading) => (refusalOf(state.many) ? null : { many: state.many, ...reading.place(state) }),
 
-  async answer({ reading, asked, signal, showPart }) {
-    try {
-      return await corpus({ ...asked, list: listOf(asked.many), reading, signal, showPart });
-    } catch (error) {
-      throw signal.aborted ? error : new OtherTextError(error);
-    }
-  },
+  answer: ({ reading, asked, signal, showPart }) =>
+    corpus({ ...asked, list: listOf(asked.many), reading, signal, showPart }).catch(inOtherText),
 
   parts: ({ asked, reply: { reading }, state }) => similarWork(state, reading, listOf(asked.many)),
 

@@ -1,6 +1,6 @@
 /** View of the similarity of two texts, with the share of each token and pair of tokens. */
 
-import { OtherTextError } from '../api/errors.js';
+import { inOtherText } from '../api/errors.js';
 import { decomposition, explanation, headLosses, layerCosines, occlusion } from '../api/explanation.js';
 import { html, nothing } from '../core/html.js';
 import { markedSpans, markedText as markedWords } from '../core/marked-words.js';
@@ -12,18 +12,28 @@ import { stacked } from '../draw/scene.js';
 import { shareMap } from '../draw/share-map.js';
 import { figuresScene } from '../elements/three-maps.js';
 import {
+  areDone,
+  doneOf,
+  isLong,
+  methodOf,
+  methodSwitch,
+  namesOf,
+  reliability,
+  sharesOf,
+  similarityOf,
+} from '../ui/explanation-methods.js';
+import {
   byHead,
   byLayer,
   matched,
   paced,
-  reliability,
   otherMatches,
   strongestMatches,
   TOP_WORDS,
   waitOf,
 } from '../ui/explanation-tables.js';
 import { leadingWords } from '../ui/leading-words.js';
-import { covered, isLong, plainLosses, removedWords } from '../ui/long-texts.js';
+import { covered, plainLosses, removedWords } from '../ui/long-texts.js';
 import { markedText } from '../ui/marked-text.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
@@ -39,7 +49,7 @@ import { textNotes } from '../ui/text-notes.js';
  * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  */
 
-/** @type {Record<MethodName, {name: string, says: string}>} */
+/** @type {import('../ui/explanation-methods.js').Methods} */
 const METHODS = {
   occlusion: {
     name: 'Remove each word',
@@ -54,7 +64,6 @@ const METHODS = {
     says: 'The share of each pair of input tokens, followed through all layers with attention as it is (decomposition). It does not say what would have been had a token not been there.',
   },
 };
-const NAMES = /** @type {MethodName[]} */ (Object.keys(METHODS));
 const TEXTS = ['Text', 'Other text'];
 
 /** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
@@ -64,11 +73,7 @@ export const whyView = {
 
   async answer({ reading, asked, signal }) {
     const texts = [reading.texts[0], asked.other];
-    try {
-      return await explanation({ reading, texts, cut: asked.cut, signal });
-    } catch (error) {
-      throw signal.aborted ? error : new OtherTextError(error);
-    }
+    return explanation({ reading, texts, cut: asked.cut, signal }).catch(inOtherText);
   },
 
   /** @returns {Record<string, (signal: AbortSignal) => Promise<unknown>>} */
@@ -124,7 +129,7 @@ export const whyView = {
     const { similarity, texts, matches } = reply;
     const known = sharesOf(reply, parts);
     const columns = texts[1].tokens.length;
-    const plain = NAMES.flatMap((method) => {
+    const plain = namesOf(METHODS).flatMap((method) => {
       const found = known[method];
       if (!found) return [];
       const { pairs, worth, error } = found;
@@ -154,84 +159,43 @@ export const whyView = {
   },
 };
 
-/** Return what a part has answered, or null. @param {Parts} parts @param {string} name */
-function doneOf(parts, name) {
-  const answer = parts[name]?.answer;
-  return answer && 'reply' in answer ? answer.reply : null;
-}
-
-/** Return the shares of each method as far as they have come. @param {Reply} reply @param {Parts} parts @returns {Record<MethodName, Shares|null>} */
-const sharesOf = (reply, parts) => ({
-  pairs: reply.pairs,
-  occlusion: doneOf(parts, isLong(reply) ? 'sentences' : 'occlusion'),
-  decomposition: doneOf(parts, 'decomposition'),
-});
-
 /** @param {Reply} reply @param {Parts} parts */
 const isComplete = (reply, parts) =>
   Boolean(reply.matches) ||
-  [...(isLong(reply) ? ['sentences', 'strongest'] : ['occlusion']), 'layers', 'decomposition', 'heads'].every(
-    (name) => {
-      const answer = parts[name]?.answer;
-      return answer && !('pending' in answer);
-    },
-  );
-
-/**
- * Return the chosen method or, if it has failed, the first one that has come.
- *
- * @param {MethodName} why
- * @param {Reply} reply
- * @param {Parts} parts
- */
-function chosen(why, reply, parts) {
-  const known = sharesOf(reply, parts);
-  const part = why === 'occlusion' && isLong(reply) ? 'sentences' : why;
-  const failed =
-    why === 'pairs' ? !reply.pairs : Boolean(parts[part]?.answer && 'error' in parts[part].answer);
-  return failed ? (NAMES.find((name) => known[name]) ?? why) : why;
-}
+  areDone(parts, [
+    ...(isLong(reply) ? ['sentences', 'strongest'] : ['occlusion']),
+    'layers',
+    'decomposition',
+    'heads',
+  ]);
 
 /** @param {Store} store @param {Reply} reply @param {Parts} parts */
 function explained(store, reply, parts) {
-  const kind = reply.matches ? 'similarity, the sum of what matches' : 'cosine of the two vectors';
-  const on = store.state.off.length ? ', with every head switched on' : '';
   const [, other] = reply.texts;
   const unknown = reply.unknown > Number(reply.reading.unknown);
   return html`${textNotes({ truncated: other.truncated, size: other.tokens.length, unknown }, 'The other text')}
-    <p class="why-similarity"><span class="figure">${fixed(reply.similarity, 4)}</span> ${kind}${on}</p>
+    ${similarityOf(store, reply)}
     ${reply.matches ? matched(reply, labelling(reply)) : byMethod(store, reply, parts)}`;
 }
 
 /** @param {Store} store @param {Reply} reply @param {Parts} parts */
 function byMethod(store, reply, parts) {
   const { state } = store;
-  const known = sharesOf(reply, parts);
-  const method = chosen(state.why, reply, parts);
-  const methods = NAMES.map((name) => ({
-    name: METHODS[name].name,
-    shares: known[name],
-    part: name === 'occlusion' && isLong(reply) ? 'sentences' : name,
-    refusal: name === 'pairs' ? reply.refusal : '',
-  }));
+  const method = methodOf(state, reply, parts);
   const section = (/** @type {string} */ name, /** @type {unknown} */ content) =>
     html`<section aria-label=${name}><h3>${name}</h3>${content}</section>`;
   const [layers, heads] = [doneOf(parts, 'layers'), doneOf(parts, 'heads')];
-  const figures = figuresOf(state, reply, known[method], method);
+  const figures = figuresOf(state, reply, sharesOf(reply, parts)[method], method);
   const waits = partOf(state, reply, method);
   return html`${answer(state, reply, parts, method)}
     ${waits === 'sentences' ? covered(doneOf(parts, 'sentences'), doneOf(parts, 'strongest')) : nothing}
     ${shownShares(state, reply, parts, method) ? nothing : html`<p>${waitOf(reply, parts, waits)}</p>`}
     ${[0, 1].map((side) => marked(state, reply, parts, method, side))}
-    <div class="segments" role="group" aria-label="Method">${NAMES.map(
-      (one) => html`<button type="button" aria-pressed=${String(one === method)}
-        ?disabled=${chosen(one, reply, parts) !== one} @click=${() => store.go({ why: one })}>${METHODS[one].name}</button>`,
-    )}</div>
-    <p class="says">${METHODS[method].says}</p>
+    ${methodSwitch(store, METHODS, reply, parts)}
     ${waits === 'sentences' ? strongestWords(reply, parts) : nothing}
     <div class="why-body">${figures ? html`<three-maps class="why-map" .data=${figures}></three-maps>` : nothing}
       <div class="comparison">
-        ${section('How reliable is this?', reliability(reply, parts, methods, isLong(reply) ? null : known.occlusion))}
+        ${section('How reliable is this?', reliability(METHODS, reply, parts))}
         ${section('Layer by layer', layers ? byLayer(layers) : waitOf(reply, parts, 'layers'))}
         ${section('Head by head', heads ? byHead(store, heads) : waitOf(reply, parts, 'heads'))}
       </div></div>`;
@@ -329,7 +293,7 @@ function pictured(state, reply, parts) {
       scene: stacked([{ ...pairsScene(pairs), title: `${similarity}: tokens that match, and the scores` }]),
     };
   }
-  const method = chosen(state.why, reply, parts);
+  const method = methodOf(state, reply, parts);
   const { name } = METHODS[method];
   const texts = TEXTS.map((title, side) => {
     const { words, specials } = wordsOf(state, reply, parts, method, side);

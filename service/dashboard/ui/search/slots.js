@@ -72,11 +72,10 @@ export class SearchSlots {
     }
     this.ranked.ask(search, (signal) => ranking(search, signal));
     const model = rivalOf(store);
-    if (model)
-      this.rival.ask({ ...search, model }, (signal) =>
-        ranking({ ...search, queryPrompt: null, documentPrompt: null, model }, signal),
-      );
-    else this.rival.clear();
+    const other = { ...search, queryPrompt: null, documentPrompt: null };
+    this.rival.ask(model === null ? null : { ...search, model }, (signal, _, asked) =>
+      ranking({ ...other, model: asked.model }, signal),
+    );
     this.#askMore();
   }
 
@@ -89,47 +88,32 @@ export class SearchSlots {
       return;
     }
     const { asked: search, reply } = answer;
-    const { explained } = store.state;
-    const shares = async (/** @type {AbortSignal} */ signal, /** @type {(part: Explained) => void} */ come) =>
-      reply.explained ?? tokenShares(search, orderOf(reply.scores), explained, signal, come);
-    this.shares.ask({ search, explained }, shares);
-    const pair = pairOf(store.state, bestTwo(reply.scores), reply.scores.length);
-    if (pair.length === 2) this.contrast.ask({ search, pair }, (signal) => contrast(search, pair, signal));
-    else this.contrast.clear();
-    this.#askMatches(search, reply.scoring, pair);
-    this.#askWithout(store, search, reply);
-    this.#askLost(search);
-  }
-
-  /** @param {Asked} search @param {string} scoring @param {number[]} pair */
-  #askMatches(search, scoring, pair) {
-    if (pair.length < 2 || !MATCHED.includes(scoring)) {
-      this.matches.clear();
-      return;
-    }
     const { query, documents, cut } = search;
-    this.matches.ask({ search, pair }, (signal) =>
+    const { explained } = store.state;
+    this.shares.ask(
+      { search, explained },
+      async (signal, come) =>
+        reply.explained ?? tokenShares(search, orderOf(reply.scores), explained, signal, come),
+    );
+    const two = pairOf(store.state, bestTwo(reply.scores), reply.scores.length);
+    const compared = two.length === 2 ? { search, pair: two } : null;
+    this.contrast.ask(compared, (signal, _, { pair }) => contrast(search, pair, signal));
+    this.matches.ask(MATCHED.includes(reply.scoring) ? compared : null, (signal, _, { pair }) =>
       Promise.all(pair.map((number) => matchesOf(query, documents[number], cut, signal))),
     );
-  }
-
-  /** @param {Store} store @param {Asked} search @param {Ranked} reply */
-  #askWithout({ state }, search, { scores }) {
-    const gone = leftOut(state);
-    const isThere = gone && (gone.document ?? 0) < scores.length;
-    if (isThere) this.without.ask({ search, gone }, (signal) => scoresWithout(search, gone, scores, signal));
-    else this.without.clear();
+    const wanted = leftOut(store.state);
+    const isThere = wanted && (wanted.document ?? 0) < reply.scores.length;
+    this.without.ask(isThere ? { search, gone: wanted } : null, (signal, _, { gone }) =>
+      scoresWithout(search, gone, reply.scores, signal),
+    );
+    this.#askLost(search);
   }
 
   /** Ask what the parts say that were cut off. @param {Asked} search */
   #askLost(search) {
     const documents = this.explainedOf(search)?.documents ?? [];
     const numbers = [...documents.keys()].filter((number) => documents[number]?.truncated);
-    if (!numbers.length) {
-      this.lost.clear();
-      return;
-    }
-    this.lost.ask({ search, numbers }, async (signal) => {
+    this.lost.ask(numbers.length ? { search, numbers } : null, async (signal) => {
       /** @type {(Lost|null)[]} */
       const lost = search.documents.map(() => null);
       for (const number of numbers) {
