@@ -17,19 +17,15 @@ from starlette.responses import Response
 from service.api.native.encode_request import EncodeRequest
 from service.api.native.texts import (
     TEXT,
-    Header,
-    metadata,
+    Envelope,
     nested,
     reply,
-    reply_pieces,
     text_bytes,
     text_fields,
     text_tensors,
-    usage,
-    with_pictures,
 )
 from service.api.wire.bodies import OPENAPI
-from service.api.wire.json_pieces import PIECE, as_json, base64_pieces, grouped, safetensors_parts
+from service.api.wire.json_pieces import PIECE, base64_pieces, grouped, safetensors_parts
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.pictures import Shares, in_order, together
 from service.api.wire.replies import PROBLEMS, replies
@@ -87,16 +83,15 @@ def check_token_vectors(plan: Plan, towers: Sequence[Inference]) -> None:
 
 
 def encode_json(
-    header: Header,
+    envelope: Envelope,
     plan: Plan,
-    texts: Sequence[Text],
     arrays: Sequence[TextArrays],
     size: int,
     *,
     as_base64: bool,
 ) -> Part | Unwritten:
     """Return the JSON reply, written if it is small."""
-    pairs = zip(texts, arrays, strict=True)
+    pairs = zip(envelope.texts, arrays, strict=True)
     if plan.plain and not (as_base64 or size > SMALL_BYTES):
         results: Iterable[dict[str, object]] = [text_fields(text) | own for text, own in pairs]
     else:
@@ -104,8 +99,8 @@ def encode_json(
             text_fields(text) | json_members(plan, own, as_base64=as_base64) for text, own in pairs
         )
         if as_base64 or size > SMALL_BYTES:
-            return reply_pieces(header.names, results, usage(texts))
-    return as_json({**header.names, "results": [*results], "usage": usage(texts)})
+            return envelope.pieces(results)
+    return envelope.whole(results)
 
 
 def json_members(plan: Plan, arrays: TextArrays, *, as_base64: bool) -> dict[str, object]:
@@ -121,9 +116,7 @@ def json_members(plan: Plan, arrays: TextArrays, *, as_base64: bool) -> dict[str
     return grouped(values)
 
 
-def encode_safetensors(
-    header: Header, plan: Plan, texts: Sequence[Text], arrays: Sequence[TextArrays]
-) -> list[Part]:
+def encode_safetensors(envelope: Envelope, plan: Plan, arrays: Sequence[TextArrays]) -> list[Part]:
     """Serialise the binary reply: texts end to end, with their bounds and the ranges of vectors.
 
     Arguments as for `encode_json`. Outputs that have neither bounds nor facts precede the texts.
@@ -131,11 +124,11 @@ def encode_safetensors(
     first = [own for own in plan.outputs if not any(f.fact or f.bounds_of for f in own.fields)]
     leading = [field for output in first for field in output.fields]
     others = [field for field in plan.fields if field not in leading]
-    tensors = joined(leading, arrays) | text_tensors(texts) | joined(others, arrays)
+    tensors = joined(leading, arrays) | text_tensors(envelope.texts) | joined(others, arrays)
     if (ranges := plan.quantization.ranges) is not None:
         tensors["vector_ranges"] = ranges
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    return safetensors_parts(contiguous, metadata(header, texts))
+    return safetensors_parts(contiguous, envelope.metadata())
 
 
 def _vector(field: Field) -> object:
@@ -178,7 +171,7 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
     runs = [_Run(body, tower.inference, indices, towers) for tower, indices in towers]
     first, plan = runs[0], runs[0].plan
     layers = common_layers(towers, [run.plan for run in runs]) if plan.options.layers else {}
-    body = await with_pictures(body, exchange)
+    body = await body.with_pictures(exchange)
     for run in runs:
         await run.prepare(body, caller)
     as_base64, texts, several = body.encoding_format == "base64", first.texts, len(runs) > 1
@@ -200,13 +193,13 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
         timings = Timings.beside([run.prepared.timings for run in runs])
     else:
         arrays = await first.encode()
-    header = Header(model.name, engine, layers, timings.warnings)
+    envelope = Envelope(model.name, engine, texts, layers, timings.warnings)
     parts: Sequence[Part | Unwritten]
     if binary:
-        write = functools.partial(encode_safetensors, header, plan, texts, arrays)
+        write = functools.partial(encode_safetensors, envelope, plan, arrays)
         parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
     else:
-        parts = [encode_json(header, plan, texts, arrays, size, as_base64=as_base64)]
+        parts = [encode_json(envelope, plan, arrays, size, as_base64=as_base64)]
     return PartsResponse(parts, SAFETENSORS if binary else JSON, timings)
 
 

@@ -27,7 +27,7 @@ from service.api.native.explain_forms import (
     pair_fields,
     reply_bytes,
 )
-from service.api.native.texts import OBJECTS, Header, TextRequest, with_pictures
+from service.api.native.texts import OBJECTS, Envelope, TextRequest
 from service.api.requests import Distinct, list_of
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.pictures import element, wrong
@@ -154,20 +154,19 @@ async def explain(body: ExplainRequest, exchange: ApiExchange) -> Response:
             "heads are switched off in both sides of a pair, and here each side has a tower of its "
             'own: leave "heads" out of `include`, or send pairs of two texts or two pictures'
         )
-    body = await with_pictures(body, exchange)
+    body = await body.with_pictures(exchange)
     explainer = await prepared_explainer(body, towers, options, exchange.call())
     size = checked_size(exchange, explainer, binary=binary)
     held = size + explainer.bytes_at_a_time
     exchange.reserve(size, held=held, advice=None)
     explanations = await explainer.explain(size)
     timings, engine = explainer.timings, explainer.towers[0].prepared.engine
-    header = Header(model.name, engine, {}, timings.warnings)
-    texts = explainer.texts
+    envelope = Envelope(model.name, engine, explainer.texts, warnings=timings.warnings, pairs=True)
     if binary:
-        tensors = await asyncio.to_thread(explain_safetensors, header, texts, explanations)
+        tensors = await asyncio.to_thread(explain_safetensors, envelope, explanations)
         return PartsResponse(tensors, SAFETENSORS, timings)
     pairs = await asyncio.to_thread(lambda: [*map(pair_fields, explanations)])
-    return PartsResponse([explain_json(header, texts, pairs)], JSON, timings)
+    return PartsResponse([explain_json(envelope, pairs)], JSON, timings)
 
 
 def checked_size(exchange: ApiExchange, explainer: Explainer, *, binary: bool) -> int:
@@ -204,7 +203,7 @@ async def explained_by_matches(
             "prompt_name is not for this model: the first text of a pair is a query, the second a "
             "document"
         )
-    body = await with_pictures(body, exchange)  # refuses pictures, as these models read texts
+    body = await body.with_pictures(exchange)  # refuses pictures, as these models read texts
     queries, documents = ([text for text in side if isinstance(text, str)] for side in body.sides)
     names, prompts = ("inputs[{}][0]", "inputs[{}][1]"), (body.prompt_name, body.prompt_name)
     asked = RankTexts(queries, documents, body.options, prompts, names, explains=True)
@@ -222,12 +221,13 @@ async def explained_by_matches(
     exchange.reserve(size, held=held, advice=None)
     found = await each_document(scorer, "attention", caller, read)
     exchange.check_size(MATCH_BYTES * sum(len(matches) for _, matches in found.values()), FEWER)
-    header = Header(exchange.model.name, scorer.documents.engine, {}, scorer.timings.warnings)
+    name, engine, timings = exchange.model.name, scorer.documents.engine, scorer.timings
+    envelope = Envelope(name, engine, texts, warnings=timings.warnings, pairs=True)
     mean = scorer.scoring == "meanmaxsim"
     pairs = await asyncio.to_thread(
         lambda: [match_fields(*found[number], mean=mean) for number in numbers]
     )
-    return PartsResponse([explain_json(header, texts, pairs)], JSON, scorer.timings)
+    return PartsResponse([explain_json(envelope, pairs)], JSON, timings)
 
 
 def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:

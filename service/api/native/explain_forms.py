@@ -13,16 +13,7 @@ import orjson
 from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
-from service.api.native.texts import (
-    TEXT,
-    Header,
-    metadata,
-    reply,
-    reply_pieces,
-    text_fields,
-    text_tensors,
-    usage,
-)
+from service.api.native.texts import TEXT, Envelope, reply, text_fields, text_tensors
 from service.api.wire.json_pieces import safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.schemas import any_of, named
@@ -68,9 +59,7 @@ def matches_bytes(texts: Sequence[Text]) -> int:
     return 2 * TOKEN_BYTES * tokens + PAIR_BYTES * len(texts) // 2
 
 
-def explain_json(
-    header: Header, texts: Sequence[Text], pairs: Sequence[Mapping[str, object]]
-) -> Unwritten:
+def explain_json(envelope: Envelope, pairs: Sequence[Mapping[str, object]]) -> Unwritten:
     """Yield the JSON reply by the fields of each pair; fields not requested are absent."""
 
     def facts(text: Text) -> dict[str, object]:
@@ -78,11 +67,12 @@ def explain_json(
         del fields["segment_ids"]  # all in one segment
         return fields
 
+    texts = envelope.texts
     results = (
         {"similarity": own["similarity"], "texts": [*map(facts, texts[2 * n : 2 * n + 2])], **own}
         for n, own in enumerate(pairs)
     )
-    return reply_pieces(header.names, results, pair_usage(texts))
+    return envelope.pieces(results)
 
 
 def match_fields(
@@ -98,9 +88,7 @@ def match_fields(
     }
 
 
-def explain_safetensors(
-    header: Header, texts: Sequence[Text], pairs: Sequence[PairExplanation]
-) -> list[Part]:
+def explain_safetensors(envelope: Envelope, pairs: Sequence[PairExplanation]) -> list[Part]:
     """Return the binary reply: `similarity` `[B]`; `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
 
     The losses without each head are one tensor, `heads` `[B, L, N]`.
@@ -127,16 +115,10 @@ def explain_safetensors(
     agreements = [pair.agreement() for pair in pairs]
     for name in agreements[0]:
         add(f"agreement.{name}", [own[name] for own in agreements])
-    lists = metadata(header, texts)
+    lists = envelope.metadata()
     if _spans(first):
         lists["spans"] = orjson.dumps([_spans(pair) for pair in pairs]).decode()
-    lists["usage"] = orjson.dumps(pair_usage(texts)).decode()
-    return safetensors_parts(tensors | text_tensors(texts), lists)
-
-
-def pair_usage(texts: Sequence[Text]) -> dict[str, int]:
-    """Return the usage of a request: its pairs, and the tokens of all texts."""
-    return usage(texts) | {"inputs": len(texts) // 2}
+    return safetensors_parts(tensors | text_tensors(envelope.texts), lists)
 
 
 def pair_fields(pair: PairExplanation) -> dict[str, object]:

@@ -20,9 +20,9 @@ from starlette.responses import Response
 from model.numerics.late_interaction import ROLES
 from service.api.drop_in.embedding import known_prompt
 from service.api.drop_in.scores import ScoreWeights
-from service.api.native.texts import TEXT_BYTES, TOKEN_BYTES, TOKENS, BackendName, Header, reply
+from service.api.native.texts import TEXT_BYTES, TOKEN_BYTES, TOKENS, BackendName, reply
 from service.api.requests import Distinct, StrictRequest
-from service.api.wire.replies import PROBLEMS, replies
+from service.api.wire.replies import PROBLEMS, replies, warning_field
 from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest
 from service.api.wire.schemas import any_of, named
 from service.errors import NoTaskHead, Unprocessable
@@ -273,8 +273,7 @@ async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
     exchange.reserve(size, advice=FEWER)
     await ranker.rank(size)
     timings = scorer.timings
-    header = Header(model.name, scorer.documents.engine, {}, timings.warnings)
-    return await exchange.json_reply(lambda: rank_content(header, ranker, prompts), timings)
+    return await exchange.json_reply(lambda: rank_content(model.name, ranker, prompts), timings)
 
 
 def reply_bytes(ranker: Ranker, prompt_bytes: int) -> int:
@@ -290,12 +289,15 @@ def reply_bytes(ranker: Ranker, prompt_bytes: int) -> int:
     return size
 
 
-def rank_content(
-    header: Header, ranker: Ranker, prompts: Mapping[str, object]
-) -> dict[str, object]:
+def rank_content(model: str, ranker: Ranker, prompts: Mapping[str, object]) -> dict[str, object]:
     """Return the JSON reply; fields that were not requested are absent."""
     scorer = ranker.scorer
-    content: dict[str, object] = {**header.names, "scoring": scorer.scoring}
+    content: dict[str, object] = {
+        "model": model,
+        "backend": scorer.documents.engine,
+        **warning_field(scorer.timings.warnings),
+        "scoring": scorer.scoring,
+    }
     if ranker.explains:
         content["method"] = scorer.method
     content["prompts"] = prompts

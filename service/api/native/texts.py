@@ -6,9 +6,9 @@ Notation: B texts, T tokens of all texts, S tokens of one text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
 import orjson
@@ -19,7 +19,7 @@ from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
 from service.api.requests import StrictRequest, distinct, list_of
 from service.api.wire.bodies import FIRST_FRAME
-from service.api.wire.json_pieces import json_pieces
+from service.api.wire.json_pieces import as_json, json_pieces
 from service.api.wire.media import Unwritten
 from service.api.wire.pictures import ONE_FIELD, closed_object, element, loaded, wrong
 from service.api.wire.replies import WARNED, warning_field
@@ -145,32 +145,11 @@ class TextRequest(ModelRequest, StrictRequest):
         """Tokenisation options of the texts."""
         return Options(self.truncate, self.truncation_direction, self.prompt_name, self.task)
 
-
-Texts = TypeVar("Texts", bound=TextRequest)
-
-
-async def with_pictures(body: Texts, exchange: ApiExchange) -> Texts:
-    """Return a request whose pictures have their files; errors as for `loaded`."""
-    if {*map(type, body.inputs)} <= {str, tuple}:  # texts and pairs alone
-        return body
-    return body.model_copy(update={"inputs": await loaded(body.inputs, exchange)})
-
-
-@dataclass(slots=True)
-class Header:
-    """Fields of a reply before its results."""
-
-    model: str
-    backend: str
-    fields: Mapping[str, object]
-    """Further fields: `layers` of /encode, `layers` and `heads` of /attention."""
-    warnings: Warnings = NO_WARNINGS
-
-    @property
-    def names(self) -> dict[str, object]:
-        """JSON fields before the results."""
-        names: dict[str, object] = {"model": self.model, "backend": self.backend, **self.fields}
-        return names if self.warnings is NO_WARNINGS else names | warning_field(self.warnings)
+    async def with_pictures(self, exchange: ApiExchange) -> Self:
+        """Return a request whose pictures have their files; errors as for `loaded`."""
+        if {*map(type, self.inputs)} <= {str, tuple}:  # texts and pairs alone
+            return self
+        return self.model_copy(update={"inputs": await loaded(self.inputs, exchange)})
 
 
 _SIZE = attrgetter("size")
@@ -182,7 +161,7 @@ def targets_of(texts: Sequence[Text]) -> list[Text]:
 
 
 def usage(texts: Sequence[Text]) -> dict[str, int]:
-    """Return the number of inputs of a request, and of tokens of texts and targets."""
+    """Return the number of texts, and of tokens of texts and targets."""
     tokens = sum(map(_SIZE, texts))
     if texts[0].target:  # which all texts have then
         tokens += sum(map(_SIZE, targets_of(texts)))
@@ -212,20 +191,6 @@ def text_fields(text: Text) -> dict[str, object]:
     return fields
 
 
-def reply_pieces(
-    names: Mapping[str, object],
-    results: Iterable[Mapping[str, object]],
-    usage: Mapping[str, object],
-) -> Unwritten:
-    """Yield a JSON reply: its names, the members of each result, and the usage."""
-    yield orjson.dumps({**names, "results": []}).removesuffix(b"]}")
-    for number, members in enumerate(results):
-        if number:
-            yield b","
-        yield from json_pieces(members)
-    yield b'],"usage":' + orjson.dumps(usage) + b"}"
-
-
 def text_bytes(texts: Sequence[Text]) -> int:
     """Return the predicted bytes of all texts' fields (`text_fields`) in a reply."""
     count = 2 * len(texts) if texts[0].target else len(texts)
@@ -249,24 +214,71 @@ def _tensors(texts: Sequence[Text]) -> dict[str, Array]:
     }
 
 
-def metadata(header: Header, texts: Sequence[Text]) -> dict[str, str]:
-    """Return the `__metadata__` of a binary reply, with lists as JSON."""
-    lists = dict(header.fields) | {
-        "tokens": [text.tokens for text in texts],
-        "offsets": [text.offsets for text in texts],
-        "usage": usage(texts),
-        **warning_field(header.warnings),
-    }
-    more: dict[str, object] = {}
-    if targets := targets_of(texts):
-        more["target_tokens"] = [target.tokens for target in targets]
-        more["target_offsets"] = [target.offsets for target in targets]
-    views = [text.picture for text in texts]
-    for name in ("grid", "size", "crop") if any(views) else ():
-        more[name] = [getattr(view, name) if view else None for view in views]
-    if texts[0].tower:
-        more["tower"] = [text.tower for text in texts]
-    return _encoded(lists) | {"model": header.model, "backend": header.backend} | _encoded(more)
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Fields of a reply around its results."""
+
+    model: str
+    backend: str
+    texts: Sequence[Text]
+    """Texts of all results."""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    """Further fields: `layers` of /encode, `layers` and `heads` of /attention."""
+    warnings: Warnings = NO_WARNINGS
+    pairs: bool = False
+    """Whether each input is two of the texts."""
+
+    @property
+    def names(self) -> dict[str, object]:
+        """JSON fields before the results."""
+        names: dict[str, object] = {"model": self.model, "backend": self.backend, **self.fields}
+        return names if self.warnings is NO_WARNINGS else names | warning_field(self.warnings)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Number of inputs of the request, and of tokens."""
+        return usage(self.texts) | ({"inputs": len(self.texts) // 2} if self.pairs else {})
+
+    def opening(self) -> bytes:
+        """Return the JSON up to the first result."""
+        return as_json(self.names)[:-1] + b',"results":['
+
+    def closing(self) -> bytes:
+        """Return the JSON after the last result."""
+        return b'],"usage":' + as_json(self.usage) + b"}"
+
+    def pieces(self, results: Iterable[Mapping[str, object]]) -> Unwritten:
+        """Yield a JSON reply by the members of each result."""
+        yield self.opening()
+        for number, members in enumerate(results):
+            if number:
+                yield b","
+            yield from json_pieces(members)
+        yield self.closing()
+
+    def whole(self, results: Iterable[Mapping[str, object]]) -> bytes:
+        """Return a small JSON reply by the members of each result."""
+        return as_json({**self.names, "results": [*results], "usage": usage(self.texts)})
+
+    def metadata(self) -> dict[str, str]:
+        """Return the `__metadata__` of a binary reply, with lists as JSON."""
+        texts, targets = self.texts, targets_of(self.texts)
+        lists = dict(self.fields) | {
+            "tokens": [text.tokens for text in texts],
+            "offsets": [text.offsets for text in texts],
+            "usage": self.usage,
+            **warning_field(self.warnings),
+        }
+        more: dict[str, object] = {}
+        if targets:
+            more["target_tokens"] = [target.tokens for target in targets]
+            more["target_offsets"] = [target.offsets for target in targets]
+        views = [text.picture for text in texts]
+        for name in ("grid", "size", "crop") if any(views) else ():
+            more[name] = [getattr(view, name) if view else None for view in views]
+        if texts[0].tower:
+            more["tower"] = [text.tower for text in texts]
+        return _encoded(lists) | {"model": self.model, "backend": self.backend} | _encoded(more)
 
 
 def _encoded(lists: Mapping[str, object]) -> dict[str, str]:

@@ -26,18 +26,7 @@ from service.api.native.attention.writers import (
     json_bytes,
     part_places,
 )
-from service.api.native.texts import (
-    TEXT,
-    TOKENS,
-    Header,
-    nested,
-    reply,
-    reply_pieces,
-    text_bytes,
-    text_fields,
-    usage,
-    with_pictures,
-)
+from service.api.native.texts import TEXT, TOKENS, Envelope, nested, reply, text_bytes, text_fields
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.replies import PROBLEMS, replies
@@ -130,7 +119,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     """Return the attention weights of the requested heads and layers."""
     binary, caller = exchange.wants_safetensors(), exchange.call()
-    body = await with_pictures(body, exchange)
+    body = await body.with_pictures(exchange)
     model = exchange.model
     inference = model.tower(body.inputs).inference
     check_tower(body.tower, inference)
@@ -143,14 +132,14 @@ async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     prepared = await inference.prepare(body.inputs, body.options, caller, "attention", body.backend)
     if body.targets:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)
-    header = Header(model.name, prepared.engine, _selected(selection), prepared.timings.warnings)
-    texts = prepared.texts
+    texts, fields = prepared.texts, _selected(selection)
+    envelope = Envelope(model.name, prepared.engine, texts, fields, prepared.timings.warnings)
     check_places(selection, texts)
     writer: BinaryWriter | JsonWriter
     if binary:
-        writer = BinaryWriter(header, selection, texts, half=half)
+        writer = BinaryWriter(envelope, selection, half=half)
     else:
-        writer = JsonWriter(header, selection, texts)
+        writer = JsonWriter(envelope, selection)
     size = writer.length or json_bytes(selection, texts)
     less = FEWER_NORMS if "norms" in selection.include else FEWER_MAPS
     less = FEWER_PIXELS if selection.part.enlarge else less
@@ -246,7 +235,7 @@ SCORES_REPLY = reply(
 @router.post("/attention/scores", responses=replies(SCORES_REPLY, PROBLEMS))
 async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Response:
     """Return the queries, keys, scores and weights of one head."""
-    body = await with_pictures(body, exchange)
+    body = await body.with_pictures(exchange)
     model = exchange.model
     inference = model.tower(body.inputs).inference
     inference.require_heads()
@@ -261,7 +250,7 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
     products = config.attention_score == "scaled_dot_product"
     scale = 1 / math.sqrt(config.head_size) if products else None  # Vaswani et al. 2017
     fields = {"layer": layer, "head": head, "scale": scale}
-    header = Header(model.name, prepared.engine, fields, prepared.timings.warnings)
+    envelope = Envelope(model.name, prepared.engine, texts, fields, prepared.timings.warnings)
     size = scores_bytes(texts, selection.part, config.head_size)
     exchange.reserve(size, held=size + held, advice=FEWER_SCORES)
     arrays = await head_arrays(prepared, selection)
@@ -269,9 +258,7 @@ async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Respons
         text_fields(text) | part_places(selection, Lengths.of(text)) | own
         for text, own in zip(texts, arrays, strict=True)
     )
-    return PartsResponse(
-        [reply_pieces(header.names, results, usage(texts))], JSON, prepared.timings
-    )
+    return PartsResponse([envelope.pieces(results)], JSON, prepared.timings)
 
 
 def working_bytes(texts: Sequence[Text], hidden_size: int) -> int:

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
+from service.api.native.texts import Envelope, text_fields, text_tensors
 from service.api.wire.json_pieces import (
     Spec,
     aligned,
@@ -171,11 +171,9 @@ class BinaryWriter:
 
     media_type = SAFETENSORS
 
-    def __init__(
-        self, header: Header, selection: AttentionSelection, texts: Sequence[Text], *, half: bool
-    ) -> None:
+    def __init__(self, envelope: Envelope, selection: AttentionSelection, *, half: bool) -> None:
         """Determine the layout of the file."""
-        self._half = half
+        self._half, texts = half, envelope.texts
         self._texts = text_tensors(texts) | part_tensors(selection, texts)
         specs = aligned(
             [
@@ -183,7 +181,7 @@ class BinaryWriter:
                 *tensor_specs(selection, texts, half=half),
             ]
         )
-        self._head = safetensors_head(specs, metadata(header, texts))
+        self._head = safetensors_head(specs, envelope.metadata())
         self.length: int | None = len(self._head) + sum(spec.nbytes for spec in specs)
         keeps_weights = selection.top_k is not None or (half and not selection.only_weights)
         self.keeps_back = keeps_weights or selection.include >= {"weights", "norms"}
@@ -244,10 +242,8 @@ class JsonWriter:
     media_type = JSON
     length: int | None = None
 
-    def __init__(
-        self, header: Header, selection: AttentionSelection, texts: Sequence[Text]
-    ) -> None:
-        self._header, self._selection, self._texts = header, selection, texts
+    def __init__(self, envelope: Envelope, selection: AttentionSelection) -> None:
+        self._envelope, self._selection = envelope, selection
         self.keeps_back = selection.top_k is not None or "norms" in selection.include
         self._open_name = ""
         """Name of the field whose layers were written last for the text; empty before the first."""
@@ -260,7 +256,7 @@ class JsonWriter:
 
     def start(self) -> list[Part]:
         """Return the reply up to the list of results."""
-        return [as_json(self._header.names)[:-1] + b',"results":[']
+        return [self._envelope.opening()]
 
     def layer(self, maps: LayerMaps) -> list[Unwritten]:
         """Return the weights of a layer of the text, and keep its other arrays."""
@@ -292,10 +288,10 @@ class JsonWriter:
 
     def end(self) -> list[Part]:
         """Return the end of the results, and the usage."""
-        return [b'],"usage":' + as_json(usage(self._texts)) + b"}"]
+        return [self._envelope.closing()]
 
     def _open(self, index: int) -> bytes:
-        text = self._texts[index]
+        text = self._envelope.texts[index]
         fields = text_fields(text) | grouped(part_places(self._selection, Lengths.of(text)))
         return (b"," if index else b"") + as_json(fields)[:-1]
 

@@ -18,7 +18,7 @@ from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import CALIBRATION, TextVectors
 from service.api.native import encode
-from service.api.native.texts import Header
+from service.api.native.texts import Envelope
 from service.api.wire.json_pieces import safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.inference.encoding import EncodeOptions
@@ -32,7 +32,6 @@ pytestmark = pytest.mark.anyio
 
 HIDDEN = 8
 RAGGED = [3, 1, 6]
-ENCODE_HEADER = Header("a/model", "onnx", {})
 SENTENCE = SentenceConfig(max_length=9)
 VECTORS = TextVectors(SENTENCE, CONFIG.hidden_size, {})
 AWKWARD = np.array(
@@ -67,13 +66,15 @@ def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
     texts, arrays = zip(*results, strict=True)
     size = 15 * sum(array.size for own in arrays for array in own.values())
     plan = plan_of(results)
-    reply = encode.encode_json(ENCODE_HEADER, plan, texts, arrays, size, as_base64=as_base64)
+    envelope = Envelope("a/model", "onnx", texts)
+    reply = encode.encode_json(envelope, plan, arrays, size, as_base64=as_base64)
     return bytes(reply) if isinstance(reply, bytes | memoryview) else b"".join(reply)
 
 
 def encode_safetensors(results: Sequence[Result]) -> bytes:
     texts, arrays = zip(*results, strict=True)
-    return b"".join(encode.encode_safetensors(ENCODE_HEADER, plan_of(results), texts, arrays))
+    envelope = Envelope("a/model", "onnx", texts)
+    return b"".join(encode.encode_safetensors(envelope, plan_of(results), arrays))
 
 
 def both(embeddings: Any, pooled: Any) -> TextArrays:

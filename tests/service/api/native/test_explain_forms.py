@@ -22,7 +22,7 @@ from service.api.native.explain_forms import (
     pair_fields,
     reply_bytes,
 )
-from service.api.native.texts import Header
+from service.api.native.texts import Envelope
 from service.api.wire.schemas import NAMED
 from service.engines.contract import Task
 from service.inference.explanation.explanation import PairExplanation
@@ -37,11 +37,12 @@ from tests.service.harness import CONFIG, AnsweringEngine, Client, serving, toke
 pytestmark = pytest.mark.anyio
 
 
-HEADER = Header("a/model", "onnx", {})
+def enveloped(texts: Sequence[Text]) -> Envelope:
+    return Envelope("a/model", "onnx", texts, pairs=True)
 
 
 def in_json(texts: Sequence[Text], *pairs: PairExplanation) -> bytes:
-    return b"".join(explain_json(HEADER, texts, [*map(pair_fields, pairs)]))
+    return b"".join(explain_json(enveloped(texts), [*map(pair_fields, pairs)]))
 
 
 WANTED = {"occlusion": 80, "decomposition": 1, "heads": 8}
@@ -74,12 +75,12 @@ def test_a_reply_is_no_larger_than_predicted(length: int, kind: SpanKind) -> Non
         reply_bytes(options, sides, CONFIG, binary=binary) for binary in (False, True)
     )
     assert len(in_json(texts, found)) <= json_size
-    assert sum(map(len, explain_safetensors(HEADER, texts, [found]))) <= binary_size
+    assert sum(map(len, explain_safetensors(enveloped(texts), [found]))) <= binary_size
     if length > 1:
         assert binary_size < json_size / 2, "as the error of a reply in JSON says"
     matches = [MatchedToken(i, i, 1 / 3) for i in range(length)]
     fields = match_fields(0.5, matches, mean=False)
-    written = b"".join(explain_json(HEADER, texts, [fields]))
+    written = b"".join(explain_json(enveloped(texts), [fields]))
     assert len(written) <= matches_bytes(texts)
 
 
@@ -97,7 +98,7 @@ def test_an_agreement_that_there_is_not_is_null_and_nan() -> None:
     found = [PairExplanation(0.5, shares, None, (losses, losses), (spans, spans))]
     read = json.loads(in_json(texts, *found))
     assert read["results"][0]["agreement"] == {"pairs": None}
-    tensors = load(b"".join(explain_safetensors(HEADER, texts, found)))
+    tensors = load(b"".join(explain_safetensors(enveloped(texts), found)))
     assert np.isnan(tensors["agreement.pairs"]).all()
 
 
@@ -123,7 +124,7 @@ def test_values_that_were_not_computed_are_null_and_nan() -> None:
         [{"start": 0, "end": 1, "tokens": [0, 1]}],
         [{"start": 0, "end": 1, "tokens": [0]}],
     ]
-    content = b"".join(explain_safetensors(HEADER, texts, [found]))
+    content = b"".join(explain_safetensors(enveloped(texts), [found]))
     tensors = load(content)
     assert np.isnan(tensors["decomposition.0"]).all()
     assert np.isnan(tensors["decomposition_error"]).all()

@@ -12,16 +12,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from service.api.native.explain import Sides
 from service.api.native.texts import (
-    Header,
+    Envelope,
     Inputs,
     Targets,
-    metadata,
     text_bytes,
     text_fields,
     text_tensors,
     usage,
 )
 from service.inference.tokenization.inputs import Input, Picture
+from service.inference.tokenization.text import Text
 from tests.service.harness import assert_problem, tokenized
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +70,10 @@ async def test_a_model_of_texts_refuses_pictures(client: httpx.AsyncClient, rout
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(Targets)
 TEXTS = [tokenized(3), tokenized(1, 2)]
-HEADER = Header("m", "onnx", {"layers": [0]})
+
+
+def metadata(texts: list[Text]) -> dict[str, str]:
+    return Envelope("m", "onnx", texts, {"layers": [0]}).metadata()
 
 
 @pytest.mark.parametrize(("given", "found"), [("a", ["a"]), ("", [""]), (["a", ""], ["a", ""])])
@@ -95,7 +98,7 @@ def test_what_is_no_target(given: Any, says: str) -> None:
 
 def test_without_targets_nothing_is_added() -> None:
     assert usage(TEXTS) == {"inputs": 2, "tokens": 4}
-    names = [*text_fields(TEXTS[1]), *text_tensors(TEXTS), *metadata(HEADER, TEXTS)]
+    names = [*text_fields(TEXTS[1]), *text_tensors(TEXTS), *metadata(TEXTS)]
     assert not [name for name in names if name.startswith("target")]
 
 
@@ -109,7 +112,7 @@ def test_targets_have_lists_of_their_own() -> None:
     assert text_bytes(texts) == text_bytes(TEXTS) + text_bytes(targets)
     lists = {
         name: json.loads(value)
-        for name, value in metadata(HEADER, texts).items()
+        for name, value in metadata(texts).items()
         if name not in ("model", "backend")
     }
     assert lists["usage"]["tokens"] == 9

@@ -22,7 +22,7 @@ from safetensors import safe_open
 from model.config.encoder import EncoderConfig
 from service.api.native.attention.maps import written as written_parts
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer, json_bytes
-from service.api.native.texts import Header
+from service.api.native.texts import Envelope
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import MapsTask, Pooling
@@ -105,10 +105,10 @@ def written(
     """Return the reply to some texts."""
     texts = [case.text for case in given]
     layers, heads = asked.maps.get("encoder", NO_MAPS)
-    header = Header("a/model", "torch", {"layers": [*layers], "heads": [*heads]})
-    writer: Writer = JsonWriter(header, asked, texts)
+    envelope = Envelope("a/model", "torch", texts, {"layers": [*layers], "heads": [*heads]})
+    writer: Writer = JsonWriter(envelope, asked)
     if binary:
-        writer = BinaryWriter(header, asked, texts, half=half)
+        writer = BinaryWriter(envelope, asked, half=half)
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
@@ -228,7 +228,7 @@ def test_metadata_holds_the_lists(tmp_path: Path) -> None:
 
 
 def test_maps_are_sent_as_they_are() -> None:
-    writer = BinaryWriter(Header("a/model", "onnx", {}), asking(), [tokenized(4)], half=False)
+    writer = BinaryWriter(Envelope("a/model", "onnx", [tokenized(4)]), asking(), half=False)
     maps = np.random.default_rng(0).random((5, 4, 4), np.float32)
     assert np.shares_memory(np.frombuffer(writer.dump(maps), np.uint8), maps)
     turned = maps.transpose(0, 2, 1)
