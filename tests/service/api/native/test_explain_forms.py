@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.native.explain_forms import (
+from service.api.native.explain import (
     explain_json,
     explain_safetensors,
     match_fields,
