@@ -27,14 +27,8 @@ export const namedMap = (weights, reading, { words, bare, part }, measure = 'wei
   made(weights, reading, words, bare, part, measure);
 
 const made = memo(
-  (
-    /** @type {Float32Array} */ weights,
-    /** @type {import('./words.js').Tokenized} */ reading,
-    /** @type {boolean} */ words,
-    /** @type {boolean} */ bare,
-    /** @type {import('./state.js').State['part']} */ part,
-    /** @type {Measure} */ measure,
-  ) => {
+  /** @param {Float32Array} weights @param {import('./words.js').Tokenized} reading @param {boolean} words @param {boolean} bare @param {import('./state.js').State['part']} part @param {Measure} measure */
+  (weights, reading, words, bare, part, measure) => {
     const units = unitsOf(reading, { words, bare });
     const ofSegment = (/** @type {string} */ letter) =>
       units.filter((unit) => unit.segment === (letter === 'a' ? 0 : 1));

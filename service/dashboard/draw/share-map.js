@@ -7,14 +7,8 @@ const AXES = ['other text →', '← text'];
 
 /** Return the map of shares `[S, T]`. The same arguments give the same object. */
 export const shareMap = memo(
-  (
-    /** @type {import('../core/words.js').Tokenized[]} */ texts,
-    /** @type {Float32Array} */ pairs,
-    /** @type {string} */ name,
-    /** @type {boolean} */ words,
-    /** @type {boolean} */ bare,
-    /** @type {string} */ _theme,
-  ) => {
+  /** @param {import('../core/words.js').Tokenized[]} texts @param {Float32Array} pairs @param {string} name @param {boolean} words @param {boolean} bare @param {string} _theme */
+  (texts, pairs, name, words, bare, _theme) => {
     const [rows, columns] = texts.map((text) => unitsOf(text, { words, bare }));
     const weights = summed(pairs, texts[1].tokens.length, rows, columns);
     const full = weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 1e-9);

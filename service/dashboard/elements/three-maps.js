@@ -17,15 +17,8 @@ import './heat-map.js';
 
 /** Return two maps and, if they have the same size, their difference. */
 const figures = memo(
-  (
-    /** @type {NamedMap} */ first,
-    /** @type {NamedMap} */ second,
-    /** @type {string} */ one,
-    /** @type {string} */ other,
-    /** @type {boolean} */ linear,
-    /** @type {boolean} */ fit,
-    /** @type {string} */ _theme,
-  ) => {
+  /** @param {NamedMap} first @param {NamedMap} second @param {string} one @param {string} other @param {boolean} linear @param {boolean} fit @param {string} _theme */
+  (first, second, one, other, linear, fit, _theme) => {
     const full = linear ? 1 : Math.max(peak(first.weights), peak(second.weights));
     const found = [
       { name: one, map: first },

@@ -20,12 +20,8 @@ const TALL = 360;
 
 /** Return the maps before and after on one scale, and their difference. @returns {Figure[]} */
 const figures = memo(
-  (
-    /** @type {Float32Array} */ before,
-    /** @type {Float32Array} */ after,
-    /** @type {number} */ even,
-    /** @type {boolean} */ linear,
-  ) => {
+  /** @param {Float32Array} before @param {Float32Array} after @param {number} even @param {boolean} linear */
+  (before, after, even, linear) => {
     const common = scaleOf(Math.max(peak(before), peak(after)), even, linear);
     const moved = difference(after, before);
     return [

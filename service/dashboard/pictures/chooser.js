@@ -4,6 +4,7 @@ import { OtherTextError } from '../api/errors.js';
 import { isPending } from '../core/answers.js';
 import { bdi, html, nothing } from '../core/html.js';
 import { score } from '../ui/composer.js';
+import { segments } from '../ui/controls.js';
 import { chosen } from '../ui/open-file.js';
 import { ranking } from '../ui/link-finder.js';
 import { fromOf, nameOf, specialsOf, toOf, viewOf } from './tokens.js';
@@ -68,12 +69,12 @@ function facts({ text, reading: shown }, reading) {
  */
 function finder(store, reading, { end, choosing }) {
   const [from, to] = [fromOf(store.state, reading), toOf(store.state, reading)];
-  const button = (/** @type {End} */ one, /** @type {string} */ name, /** @type {number|null} */ token) =>
-    html`<button type="button" aria-pressed=${String(end === one)} @click=${() => choosing(one)}>${name}
-      <b>${token === null ? '…' : nameOf(reading, token)}</b></button>`;
+  const named = (/** @type {string} */ name, /** @type {number|null} */ token) =>
+    html`${name} <b>${token === null ? '…' : nameOf(reading, token)}</b>`;
+  const ends = { from: named('From', from), to: named('To', to) };
   return html`<div class="picture-finder" role="group" aria-label="Find heads by a link">
     <h2>Which head looks from here to there?</h2>
-    <div class="segments" role="group" aria-label="A click on a patch chooses">${button('from', 'From', from)}${button('to', 'To', to)}</div>
+    ${segments('A click on a patch chooses', ends, end, choosing)}
     ${specialTokens(store, reading, end)}
     ${ranking(store, WAITS)}
   </div>`;

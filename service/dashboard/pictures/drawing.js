@@ -61,13 +61,8 @@ export const layerOf = memo(
 
 /** Return a layer as an image. */
 const imageOf = memo(
-  (
-    /** @type {Layer} */ { values, full, keys, linear, signed },
-    /** @type {number} */ rows,
-    /** @type {number} */ columns,
-    /** @type {boolean} */ smooth,
-    /** @type {string} */ _theme,
-  ) => {
+  /** @param {Layer} layer @param {number} rows @param {number} columns @param {boolean} smooth @param {string} _theme */
+  ({ values, full, keys, linear, signed }, rows, columns, smooth, _theme) => {
     const room = Math.floor(SMOOTH.side / Math.max(rows, columns));
     const factor = smooth ? Math.max(1, Math.min(SMOOTH.factor, room)) : 1;
     const canvas = document.createElement('canvas');

@@ -4,6 +4,7 @@ import { html, live, share } from '../core/html.js';
 import { fixed } from '../core/numbers.js';
 import { largest } from '../core/matrix.js';
 import { memo } from '../core/memo.js';
+import { segments } from '../ui/controls.js';
 import { layerOf, pictureScene } from './drawing.js';
 import { pictureOf } from './files.js';
 import { fromOf, nameOf, patchesOf, rowOf, specialsOf, toOf, viewOf } from './tokens.js';
@@ -96,12 +97,13 @@ export function lookControls(store) {
   const { opacity, smooth } = store.state;
   const set = (/** @type {{target: HTMLInputElement}} */ { target }) =>
     store.go({ opacity: Number(target.value) }, { replace: true });
-  const button = (/** @type {boolean} */ value, /** @type {string} */ name) =>
-    html`<button type="button" aria-pressed=${String(smooth === value)} @click=${() => store.go({ smooth: value }, { replace: true })}>${name}</button>`;
+  const looks = { squares: 'Patches', smooth: 'Smooth' };
+  const look = (/** @type {keyof typeof looks} */ value) =>
+    store.go({ smooth: value === 'smooth' }, { replace: true });
   return html`<label class="choice"><span>Opacity</span>
       <input type="range" min="0" max="1" step="0.05" .value=${live(String(opacity))} @input=${set}>
       <output>${Math.round(100 * opacity)}%</output></label>
-    <div class="segments" role="group" aria-label="Patches">${button(false, 'Patches')}${button(true, 'Smooth')}</div>`;
+    ${segments('Patches', looks, smooth ? 'smooth' : 'squares', look)}`;
 }
 
 /**

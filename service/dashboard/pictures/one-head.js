@@ -2,9 +2,8 @@
 
 import { html, nothing } from '../core/html.js';
 import { measureSwitch, scaleSwitch } from '../ui/controls.js';
-import { definition } from '../ui/definition.js';
 import { headPadOf } from '../ui/head-pad.js';
-import { facts, NORMS, titled } from '../views/one-head.js';
+import { behaviour, facts, NORMS, titled } from '../views/one-head.js';
 import { lookControls, pictureBody, rowFile, saysFrom } from './maps.js';
 
 /**
@@ -31,7 +30,7 @@ export const headOfPicture = (endOf) => ({
     const how = { label: `Layer ${layer} head ${head}`, end: endOf() };
     const pad = reading ? headPadOf(store, reading) : nothing;
     return html`<div class="head-title"><h2 id="view-title" tabindex="-1">Layer ${layer} · Head ${head}</h2>
-        ${shown ? behaviour(shown.reply.reading, layer, head) : nothing}</div>
+        ${shown ? behaviour(store, shown.reply.reading, layer, head) : nothing}</div>
       <div class="controls">${measureSwitch(store)}${lookControls(store)}${scaleSwitch(store)}</div>
       ${shown?.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
       ${shown ? pictureBody(store, shown.reply, how, pad) : pad}
@@ -50,13 +49,3 @@ export const headOfPicture = (endOf) => ({
     };
   },
 });
-
-/** Name of the head's behaviour. @param {Reading} reading @param {number} layer @param {number} head */
-function behaviour(reading, layer, head) {
-  const label = reading.labelOf(layer, head);
-  return html`<p class="says">${
-    label
-      ? definition(reading.names.labels[label].name, reading.names.labels[label].says)
-      : 'No single behaviour dominates.'
-  }</p>`;
-}

@@ -15,6 +15,7 @@ import {
   similarityOf,
 } from '../ui/explanation-methods.js';
 import { paced, waitOf } from '../ui/explanation-tables.js';
+import { segments } from '../ui/controls.js';
 import { chosen, dropped } from '../ui/open-file.js';
 import { textField } from '../ui/text-field.js';
 import { blockOf } from './explained.js';
@@ -120,14 +121,12 @@ function input(store, other) {
     value: store.state.c,
     patch: (/** @type {string} */ c) => ({ c }),
   };
-  const button = (/** @type {State['beside']} */ beside, /** @type {string} */ name) =>
-    html`<button type="button" aria-pressed=${String(store.state.beside === beside)} @click=${() => store.go({ beside })}>${name}</button>`;
   const picture = html`<div class="picture-input" @dragover=${(/** @type {DragEvent} */ event) => event.preventDefault()} @drop=${dropped(other.open)}>
     <label class="door picture-file">${other.picture ? 'Another second picture' : 'Choose a second picture'}
       <input type="file" id="picture-b" accept="image/*" @change=${chosen(other.open)}></label>
     ${other.picture ? html`<b class="picture-name">${bdi(other.picture.label)}</b>` : html`<span class="says">Or drop it here.</span>`}</div>
     ${other.error ? html`<p class="problem" role="alert">${other.error}</p>` : nothing}`;
-  return html`<div class="picture-why">${readsBoth(store.info) ? html`<div class="segments" role="group" aria-label="Compared with">${button('text', 'A text')}${button('picture', 'A picture')}</div>` : nothing}
+  return html`<div class="picture-why">${readsBoth(store.info) ? segments('Compared with', { text: 'A text', picture: 'A picture' }, store.state.beside, (beside) => store.go({ beside })) : nothing}
     ${isOfText(store) ? textField(store, field) : picture}</div>`;
 }
 

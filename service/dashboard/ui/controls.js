@@ -11,25 +11,32 @@ const LINEAR =
 /** Weights from 0 to 1. */
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255);
 
-const PARTS = /** @type {const} */ ([
-  ['all', 'All'],
-  ['aa', 'A → A'],
-  ['ab', 'A → B'],
-  ['ba', 'B → A'],
-  ['bb', 'B → B'],
-]);
+const PARTS = { all: 'All', aa: 'A → A', ab: 'A → B', ba: 'B → A', bb: 'B → B' };
 
 /** @typedef {import('./store.js').Store} Store */
 
-/** Switch between weights and norms. @param {Store} store */
-export function measureSwitch(store) {
-  const button = (
-    /** @type {import('../core/maps.js').Measure} */ measure,
-    /** @type {string} */ name,
-  ) => html`<button type="button"
-    aria-pressed=${String(store.state.measure === measure)} @click=${() => store.go({ measure })}>${name}</button>`;
-  return html`<div class="segments" role="group" aria-label="Measure">${button('weights', 'Weights')}${button('norms', 'Norms')}</div>`;
+/**
+ * Switch between values, as buttons side by side.
+ *
+ * @template {string} T
+ * @param {string} label
+ * @param {Record<T, unknown>} names of the values
+ * @param {T} chosen
+ * @param {(value: T) => void} choose
+ * @param {(value: T) => boolean} [isOff] whether a value cannot be chosen
+ */
+export function segments(label, names, chosen, choose, isOff = () => false) {
+  const button = (/** @type {T} */ value) =>
+    html`<button type="button" aria-pressed=${String(value === chosen)} ?disabled=${isOff(value)} @click=${() => choose(value)}>${names[value]}</button>`;
+  const values = /** @type {T[]} */ (Object.keys(names));
+  return html`<div class="segments" role="group" aria-label=${label}>${values.map(button)}</div>`;
 }
+
+/** Switch between weights and norms. @param {Store} store */
+export const measureSwitch = (store) =>
+  segments('Measure', { weights: 'Weights', norms: 'Norms' }, store.state.measure, (measure) =>
+    store.go({ measure }),
+  );
 
 /**
  * Legend of the colours of several maps.
@@ -63,13 +70,10 @@ export function weakestLink(store, measure = 'weights') {
 }
 
 /** Switch between the quadrants of a pair. @param {Store} store @param {boolean} isPair */
-export function partSwitch(store, isPair) {
-  if (!isPair) return nothing;
-  return html`<div class="segments" role="group" aria-label="Quadrant of the pair">${PARTS.map(
-    ([part, name]) => html`<button type="button" aria-pressed=${String(part === store.state.part)}
-      @click=${() => store.go({ part, zoom: [1, 0, 0] })}>${name}</button>`,
-  )}</div>`;
-}
+export const partSwitch = (store, isPair) =>
+  isPair
+    ? segments('Quadrant of the pair', PARTS, store.state.part, (part) => store.go({ part, zoom: [1, 0, 0] }))
+    : nothing;
 
 /** Switch between colours in proportion to weights and relative to even attention. @param {Store} store */
 export function scaleSwitch(store) {

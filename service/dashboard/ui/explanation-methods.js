@@ -4,6 +4,7 @@ import { errorOf, isPending } from '../core/answers.js';
 import { spearman } from '../core/correlation.js';
 import { html } from '../core/html.js';
 import { fixed } from '../core/numbers.js';
+import { segments } from './controls.js';
 import { waitOf } from './explanation-tables.js';
 import { worded } from './problems.js';
 
@@ -68,10 +69,10 @@ export function methodOf({ why }, reply, parts) {
 /** Switch between the methods, with what the chosen one computes. @param {Store} store @param {Methods} methods @param {Explanation} reply @param {Parts} parts */
 export function methodSwitch(store, methods, reply, parts) {
   const method = methodOf(store.state, reply, parts);
-  const button = (/** @type {MethodName} */ name) => html`<button type="button"
-    aria-pressed=${String(name === method)} ?disabled=${hasFailed(name, reply, parts)}
-    @click=${() => store.go({ why: name })}>${methods[name].name}</button>`;
-  return html`<div class="segments" role="group" aria-label="Method">${namesOf(methods).map(button)}</div>
+  const { occlusion, pairs, decomposition } = methods;
+  const names = { occlusion: occlusion.name, pairs: pairs.name, decomposition: decomposition.name };
+  const isOff = (/** @type {MethodName} */ name) => hasFailed(name, reply, parts);
+  return html`${segments('Method', names, method, (why) => store.go({ why }), isOff)}
     <p class="says">${methods[method].says}</p>`;
 }
 

@@ -127,41 +127,39 @@ export function byHead(store, heads) {
     <p class="says">Brown, and below 0: the texts are more alike without the head. Heads that do the same stand in for one another.</p>`;
 }
 
-/** Return the strongest matches. @param {Explanation} reply */
-export const strongestMatches = ({ matches }) =>
-  [...(matches ?? [])].sort((one, other) => other.score - one.score).slice(0, MATCHES);
+/**
+ * Return the strongest matches, and the number and the sum of the others; `rest` is null where all are among them.
+ *
+ * @template {{score: number}} M
+ * @param {M[]} matches
+ */
+export function strongestMatches(matches) {
+  const all = [...matches].sort((one, other) => other.score - one.score);
+  const others = all.slice(MATCHES);
+  const score = others.reduce((sum, match) => sum + match.score, 0);
+  const rest = others.length ? { label: `${others.length} more`, score } : null;
+  return { strongest: all.slice(0, MATCHES), rest };
+}
 
 /**
- * Matches of a model whose similarity is a sum over matching tokens.
+ * Table of the matches that a similarity is the sum of; its last row is that of all that are not listed.
  *
- * @param {Explanation} reply
- * @param {(side: number, token: number) => string} label
+ * @template {{score: number}} M
+ * @param {string} kind class of the table
+ * @param {string} caption
+ * @param {M[]} matches
+ * @param {Object<string, (match: M) => string>} columns what is matched, by title
  */
-export function matched(reply, label) {
-  return html`<table class="links"><caption>Tokens that match, and what each match is worth</caption>
-      <thead><tr><th scope="col">text</th><th scope="col">other text</th><th scope="col" class="number">score</th></tr></thead>
-      <tbody>${strongestMatches(reply).map(
-        ({
-          query,
-          document,
-          score,
-        }) => html`<tr><td>${bdi(label(0, query))}</td><td>${bdi(label(1, document))}</td>
-        <td class="number">${fixed(score, 4)}</td></tr>`,
-      )}</tbody>${restOf(reply)}</table>`;
-}
-
-/** Row of the matches that are not listed, so that all rows sum to the score. @param {Explanation} reply */
-function restOf(reply) {
-  const rest = otherMatches(reply);
-  return rest
-    ? html`<tfoot><tr><td colspan="2">${rest.label}</td><td class="number">${fixed(rest.score, 4)}</td></tr></tfoot>`
-    : nothing;
-}
-
-/** Return the number and the sum of the matches that are not the strongest; null where all are. @param {Explanation} reply */
-export function otherMatches({ matches }) {
-  const all = [...(matches ?? [])].sort((one, other) => other.score - one.score);
-  const rest = all.slice(MATCHES);
-  const score = rest.reduce((sum, match) => sum + match.score, 0);
-  return rest.length ? { label: `${rest.length} more`, score } : null;
+export function matchTable(kind, caption, matches, columns) {
+  const { strongest: listed, rest } = strongestMatches(matches);
+  const titles = Object.keys(columns);
+  const row = (/** @type {M} */ match) =>
+    html`<tr>${Object.values(columns).map((cell) => html`<td>${bdi(cell(match))}</td>`)}<td class="number">${fixed(match.score, 4)}</td></tr>`;
+  return html`<table class=${kind}><caption>${caption}</caption>
+    <thead><tr>${titles.map((title) => html`<th scope="col">${title}</th>`)}<th scope="col" class="number">score</th></tr></thead>
+    <tbody>${listed.map(row)}</tbody>${
+      rest
+        ? html`<tfoot><tr><td colspan=${titles.length}>${rest.label}</td><td class="number">${fixed(rest.score, 4)}</td></tr></tfoot>`
+        : nothing
+    }</table>`;
 }

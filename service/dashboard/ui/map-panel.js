@@ -21,16 +21,8 @@ const ALONE = { tone: -1, others: [] };
  * Return the data of a map. The same arguments give the same object, so that nothing is redrawn without need.
  */
 const made = memo(
-  (
-    /** @type {import('../core/maps.js').NamedMap} */ map,
-    /** @type {string} */ name,
-    /** @type {number[]} */ pins,
-    /** @type {number} */ min,
-    /** @type {boolean} */ linear,
-    /** @type {number[]} */ zoom,
-    /** @type {Overlay} */ overlay,
-    /** @type {string} */ _theme,
-  ) => {
+  /** @param {import('../core/maps.js').NamedMap} map @param {string} name @param {number[]} pins @param {number} min @param {boolean} linear @param {number[]} zoom @param {Overlay} overlay @param {string} _theme */
+  (map, name, pins, min, linear, zoom, overlay, _theme) => {
     const strongest = peak(map.weights);
     const highest = Math.max(strongest, ...overlay.others.map((one) => peak(one.map.weights)));
     const unit = map.measure === 'norms' ? strongest : 1;

@@ -50,15 +50,8 @@ export const overlaidBeside = (state, reading, place) =>
 
 /** Return the maps of overlaid heads. The same arguments give the same object. */
 const made = memo(
-  (
-    /** @type {Reading} */ reading,
-    /** @type {OverlaidHead[]} */ overlaid,
-    /** @type {number} */ tone,
-    /** @type {boolean} */ words,
-    /** @type {boolean} */ bare,
-    /** @type {State['part']} */ part,
-    /** @type {import('../core/maps.js').Measure} */ measure,
-  ) => ({
+  /** @param {Reading} reading @param {OverlaidHead[]} overlaid @param {number} tone @param {boolean} words @param {boolean} bare @param {State['part']} part @param {import('../core/maps.js').Measure} measure */
+  (reading, overlaid, tone, words, bare, part, measure) => ({
     tone,
     others: overlaid.map((one) => ({
       name: called(one),

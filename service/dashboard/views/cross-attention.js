@@ -86,13 +86,8 @@ const targetText = (tokens, offsets, target) => ({
 });
 
 const named = memo(
-  (
-    /** @type {Reply} */ { reading, tokens, offsets, weights },
-    /** @type {string} */ target,
-    /** @type {boolean} */ words,
-    /** @type {boolean} */ bare,
-    /** @type {import('../core/maps.js').Measure} */ measure,
-  ) => {
+  /** @param {Reply} reply @param {string} target @param {boolean} words @param {boolean} bare @param {import('../core/maps.js').Measure} measure */
+  ({ reading, tokens, offsets, weights }, target, words, bare, measure) => {
     const rows = unitsOf(targetText(tokens, offsets, target), { words, bare });
     const columns = unitsOf(reading, { words, bare });
     return { rows, columns, weights: project(weights, reading.size, rows, columns), measure };

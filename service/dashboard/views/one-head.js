@@ -97,19 +97,18 @@ export const headView = {
 };
 
 /**
- * Name of the head's behaviour, and a way to see what is left where a sink swamps it.
+ * Name of the head's behaviour and, of texts, a way to see what is left where a sink swamps it.
  *
  * @param {Store} store
  * @param {Reading} reading
  * @param {number} layer
  * @param {number} head
  */
-function behaviour(store, reading, layer, head) {
+export function behaviour(store, reading, layer, head) {
   const label = reading.labelOf(layer, head);
   if (!label) return html`<p class="says">No single behaviour dominates.</p>`;
-  return html`<p class="says">${definition(reading.names.labels[label].name, reading.names.labels[label].says)}${
-    SINKS.includes(label) ? html` ${hideSinks(store)}` : nothing
-  }</p>`;
+  const { name, says } = reading.names.labels[label];
+  return html`<p class="says">${definition(name, says)}${SINKS.includes(label) && !reading.view ? html` ${hideSinks(store)}` : nothing}</p>`;
 }
 
 /** @param {Reading} reading @param {number} layer @param {number} head */

@@ -10,6 +10,7 @@ import { unitsOf } from '../core/words.js';
 import { theme } from '../draw/colours.js';
 import { featuresScene } from '../draw/feature-bars.js';
 import '../elements/feature-bars.js';
+import { segments } from '../ui/controls.js';
 import { headPadOf } from '../ui/head-pad.js';
 
 const FEATURES = 8;
@@ -145,11 +146,10 @@ function byFeature(store, shown) {
 
 /** @param {Store} store */
 function orderSwitch(store) {
-  const button = (/** @type {boolean} */ strongest, /** @type {string} */ name) => html`<button type="button"
-    aria-pressed=${String(store.state.strongest === strongest)}
-    @click=${() => store.go({ strongest }, { replace: true })}>${name}</button>`;
-  return html`<div class="controls"><div class="segments" role="group" aria-label="Order of features"
-    >${button(false, 'By number')}${button(true, 'Strongest first')}</div></div>`;
+  const names = { number: 'By number', strongest: 'Strongest first' };
+  const choose = (/** @type {keyof typeof names} */ order) =>
+    store.go({ strongest: order === 'strongest' }, { replace: true });
+  return html`<div class="controls">${segments('Order of features', names, store.state.strongest ? 'strongest' : 'number', choose)}</div>`;
 }
 
 /** @param {Shown} shown @param {boolean} strongest */
@@ -159,13 +159,8 @@ const featuresOf = (shown, strongest) => {
 };
 
 const made = memo(
-  (
-    /** @type {Compared} */ compared,
-    /** @type {string} */ from,
-    /** @type {string} */ to,
-    /** @type {boolean} */ strongest,
-    /** @type {string} */ _theme,
-  ) => ({
+  /** @param {Compared} compared @param {string} from @param {string} to @param {boolean} strongest @param {string} _theme */
+  (compared, from, to, strongest, _theme) => ({
     label: `Query of ${from} and key of ${to}, feature by feature`,
     rows: [
       { name: 'query', title: `Query of “${from}”`, values: compared.query, high: HIGH.vector },

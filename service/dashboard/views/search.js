@@ -137,12 +137,8 @@ const bumps = (
     <bump-chart .data=${bumpData(bumpsOf(asked, reply, rival), reply, rival, theme())}></bump-chart></section>`;
 
 const bumpData = memo(
-  (
-    /** @type {import('../draw/ranking-chart.js').Bumps} */ rows,
-    /** @type {import('../api/ranking.js').Ranked} */ reply,
-    /** @type {import('../api/ranking.js').Ranked} */ rival,
-    /** @type {string} */ shade,
-  ) => ({ rows, names: namesOf(reply, rival), theme: shade }),
+  /** @param {import('../draw/ranking-chart.js').Bumps} rows @param {import('../api/ranking.js').Ranked} reply @param {import('../api/ranking.js').Ranked} rival @param {string} shade */
+  (rows, reply, rival, shade) => ({ rows, names: namesOf(reply, rival), theme: shade }),
 );
 
 /** @param {() => void} onChange @returns {import('../ui/view-slot.js').AnyViewSlot} */

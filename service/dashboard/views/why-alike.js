@@ -25,9 +25,8 @@ import {
 import {
   byHead,
   byLayer,
-  matched,
+  matchTable,
   paced,
-  otherMatches,
   strongestMatches,
   TOP_WORDS,
   waitOf,
@@ -175,7 +174,7 @@ function explained(store, reply, parts) {
   const unknown = reply.unknown > Number(reply.reading.unknown);
   return html`${textNotes({ truncated: other.truncated, size: other.tokens.length, unknown }, 'The other text')}
     ${similarityOf(store, reply)}
-    ${reply.matches ? matched(reply, labelling(reply)) : byMethod(store, reply, parts)}`;
+    ${reply.matches ? matched(reply, reply.matches) : byMethod(store, reply, parts)}`;
 }
 
 /** @param {Store} store @param {Reply} reply @param {Parts} parts */
@@ -270,6 +269,15 @@ function strongestWords(reply, parts) {
   });
 }
 
+/** Matches of a model whose similarity is a sum over matching tokens. @param {Reply} reply @param {import('../api/explanation.js').Match[]} matches */
+function matched(reply, matches) {
+  const label = labelling(reply);
+  return matchTable('links', 'Tokens that match, and what each match is worth', matches, {
+    text: ({ query }) => label(0, query),
+    'other text': ({ document }) => label(1, document),
+  });
+}
+
 /** Return the label of a token of a text. @param {Reply} reply */
 function labelling({ texts }) {
   const units = texts.map((text) => unitsOf(text, { words: false, bare: false }));
@@ -281,12 +289,12 @@ function pictured(state, reply, parts) {
   const similarity = `Similarity ${fixed(reply.similarity, 4)}`;
   if (reply.matches) {
     const label = labelling(reply);
-    const pairs = strongestMatches(reply).map(({ query, document, score }) => ({
+    const { strongest, rest } = strongestMatches(reply.matches);
+    const pairs = strongest.map(({ query, document, score }) => ({
       from: label(0, query),
       to: label(1, document),
       value: score,
     }));
-    const rest = otherMatches(reply);
     if (rest) pairs.push({ from: rest.label, to: '', value: rest.score });
     return {
       name: 'matches',

@@ -5,6 +5,7 @@ import { errorOf } from '../../core/answers.js';
 import { bdi, html, nothing, share } from '../../core/html.js';
 import { fixed } from '../../core/numbers.js';
 import { ranksOf } from '../../core/ranking-metrics.js';
+import { matchTable } from '../explanation-tables.js';
 import { leadingWords } from '../leading-words.js';
 import { problem } from '../problems.js';
 
@@ -107,30 +108,15 @@ function matches(store, slots, shown) {
   const answer = slots.of(slots.matches, shown.asked);
   if (!answer) return nothing;
   const ranks = ranksOf(shown.reply.scores);
-  return answer.reply.map((all, side) => matchTable(all, ranks[answer.asked.pair[side]]));
+  return answer.reply.map((all, side) => matchesOf(all, ranks[answer.asked.pair[side]]));
 }
 
-/** Row of the matches that are not listed, so that all rows sum to the score. @param {import('../../api/ranking.js').NamedMatch[]} rest @param {number} columns */
-const others = (rest, columns) =>
-  rest.length
-    ? html`<tfoot><tr><td colspan=${columns}>${rest.length} more</td><td class="number">${fixed(
-        rest.reduce((sum, { score }) => sum + score, 0),
-        4,
-      )}</td></tr></tfoot>`
-    : nothing;
-
 /** @param {import('../../api/ranking.js').NamedMatch[]} all @param {number} rank */
-function matchTable(all, rank) {
+function matchesOf(all, rank) {
   const isTerms = all.some(({ term }) => term !== null);
-  const columns = [...(isTerms ? ['term'] : []), 'query', 'result'];
-  const cells = (/** @type {import('../../api/ranking.js').NamedMatch} */ { term, query, document }) =>
-    isTerms ? [term ?? '', query, document] : [query, document];
-  return html`<table class="matches"><caption>${isTerms ? 'Terms' : 'Matches'} of result ${rank}</caption>
-    <thead><tr>${columns.map((name) => html`<th scope="col">${name}</th>`)}<th scope="col" class="number">score</th></tr></thead>
-    <tbody>${all
-      .slice(0, MOST_ROWS)
-      .map(
-        (one) =>
-          html`<tr>${cells(one).map((cell) => html`<td>${bdi(cell)}</td>`)}<td class="number">${fixed(one.score, 4)}</td></tr>`,
-      )}</tbody>${others(all.slice(MOST_ROWS), columns.length)}</table>`;
+  /** @type {Object<string, (match: import('../../api/ranking.js').NamedMatch) => string>} */
+  const columns = { query: ({ query }) => query, result: ({ document }) => document };
+  return isTerms
+    ? matchTable('matches', `Terms of result ${rank}`, all, { term: ({ term }) => term ?? '', ...columns })
+    : matchTable('matches', `Matches of result ${rank}`, all, columns);
 }

@@ -21,11 +21,8 @@ import { goneOf, leftOut, pairOf } from './questions.js';
 const PARTS = { dense: 'dense', sparse: 'sparse', multivector: 'multi-vector' };
 
 const marked = memo(
-  (
-    /** @type {string} */ text,
-    /** @type {import('../../api/ranking.js').TokenInfo} */ info,
-    /** @type {boolean} */ merged,
-  ) => markedWords(text, info, merged),
+  /** @param {string} text @param {import('../../api/ranking.js').TokenInfo} info @param {boolean} merged */
+  (text, info, merged) => markedWords(text, info, merged),
   200,
 );
 

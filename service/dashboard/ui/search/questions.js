@@ -52,13 +52,8 @@ export function searchOf(state) {
 }
 
 const search = memo(
-  (
-    /** @type {ResultList} */ { results },
-    /** @type {string} */ query,
-    /** @type {string|null} */ queryPrompt,
-    /** @type {string|null} */ documentPrompt,
-    /** @type {boolean} */ cut,
-  ) => {
+  /** @param {ResultList} resultlist @param {string} query @param {string|null} queryPrompt @param {string|null} documentPrompt @param {boolean} cut */
+  ({ results }, query, queryPrompt, documentPrompt, cut) => {
     /** @type {Asked} */
     const asked = { query, results, documents: results.map(documentOf), queryPrompt, documentPrompt, cut };
     return asked;
