@@ -214,3 +214,19 @@ async def test_the_rest_of_a_failed_request_is_not_computed_even_if_the_loop_is_
             await failing
         assert engine.batches == [[POISON]]
         assert recorder.drops == ["encode"] * 5
+
+
+async def test_a_fault_of_the_scheduler_itself_ends_its_requests_and_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an engine's error to blame, the service has to restart."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError(SECRET)
+
+    monkeypatch.setattr("service.scheduler.scheduler.compute", broken)
+    with batching(GatedEngine()) as (batcher, _):
+        with pytest.raises(EngineFailed, match=r"^the scheduler failed: ZeroDivisionError$"):
+            await asyncio.wait_for(ask(batcher, "encode", 2), 20)
+        assert batcher.failure == "the scheduler of the fake engine failed: ZeroDivisionError"
+    assert "a worker of the fake engine ended" in caplog.text
