@@ -29,11 +29,9 @@ from service.api.drop_in.embedding import (
     BAD_REQUEST,
     CREATED,
     EMBEDDING_ITEM,
-    FORMS,
     NESTED_FIELDS,
     USAGE,
     ListForm,
-    answer,
     check_embedder,
     json_error,
     listed_models,
@@ -280,12 +278,11 @@ async def embeddings(body: InfinityEmbeddingsRequest, exchange: ApiExchange) -> 
         b'{"object":"embedding","embedding":',
         b',"index":%d}',
         closing,
-        FORMS[body.encoding_format],
+        body.encoding_format,
         kept=body.dimensions or None,
     )
-    return await answer(
-        exchange, await prepare_embedding(exchange, body.input, options, wanted), form
-    )
+    prepared = await prepare_embedding(exchange, body.input, options, wanted)
+    return await prepared.answer(exchange, form)
 
 
 NOT_LOADED = "not loaded"

@@ -26,14 +26,12 @@ from service.api.drop_in.embedding import (
     CREATED,
     EMBEDDING_ITEM,
     EXAMPLES,
-    FORMS,
     IDS_SCHEMA,
     NESTED_ERROR,
     USAGE,
+    EmbeddingType,
     ListForm,
     PreparedEmbedding,
-    VectorForm,
-    answer,
     check_embedder,
     json_error,
     listed_models,
@@ -164,14 +162,14 @@ class EmbeddingsRequest(MessagesRequest):
     )
 
     @property
-    def vector_form(self) -> VectorForm:
-        """Conversion and serialisation of each vector."""
+    def vector_type(self) -> EmbeddingType:
+        """Type of each vector."""
         kind, as_base64 = self.embedding_type, self.encoding_format == "base64"
         if kind in ("binary", "ubinary"):
             if as_base64:
                 raise Unprocessable(f"embedding_type: {kind} is not given in base64: leave out one")
-            return FORMS[kind]
-        return FORMS["base64" if as_base64 or kind == "base64" else "float"]
+            return kind
+        return "base64" if as_base64 or kind == "base64" else "float"
 
     def tokenizing(self, inference: Inference) -> Options:
         """Return the tokenisation options."""
@@ -243,9 +241,9 @@ async def embeddings(body: EmbeddingsRequest, exchange: ApiExchange) -> Response
         b'{"object":"embedding","index":%d,"embedding":',
         b"}",
         closing,
-        body.vector_form,
+        body.vector_type,
     )
-    return await answer(exchange, prepared, form)
+    return await prepared.answer(exchange, form)
 
 
 async def read_token_ids(

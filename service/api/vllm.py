@@ -26,7 +26,6 @@ from service.api.drop_in.embedding import (
     UNSATISFIABLE,
     USAGE,
     ListForm,
-    answer,
     check_embedder,
     json_error,
     prepare_embedding,
@@ -147,18 +146,18 @@ async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
         return envelope(exchange, "pooling", timings)
 
     opening, before = b'{"data":[', b'{"index":%d,"object":"pooling","data":'
-    form = ListForm(opening, before, b"}", closing, FORMS[body.encoding_format])
+    form = ListForm(opening, before, b"}", closing, body.encoding_format)
     if head is None or head.kind == "hybrid":
         output = ("multivector" if head else "tokens") if task == "token_embed" else "pooled"
         wanted = EncodeOptions((output,), normalize=activation)
         embedding = await prepare_embedding(exchange, body.given, options, wanted)
         unit = inference.sentence.normalize if activation is None else activation
         finish = _unit_rows if output == "tokens" and unit else None
-        return await answer(exchange, embedding, form, finish)
+        return await embedding.answer(exchange, form, finish)
     inputs = await loaded(body.given, exchange)
     prepared = await inference.prepare(inputs, options, exchange.call(), "encode")
     rows = prepared.timings.tokens if task.startswith("token_") else len(inputs)
-    size = round(form.form.feature_bytes * rows * head.outputs)
+    size = round(FORMS[form.kind].feature_bytes * rows * head.outputs)
     exchange.reserve(size + form.item_bytes * len(inputs))
     arrays = await task_scores(inference, prepared, head)
     if activation is not False and head.kind != "late_interaction":

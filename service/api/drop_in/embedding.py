@@ -145,7 +145,8 @@ class ListForm:
     after: bytes = b""
     closing: Callable[[Timings], Mapping[str, object]] | None = None
     """Function from the timings of the request to the fields after the list."""
-    form: VectorForm = FORMS["float"]
+    kind: EmbeddingType = "float"
+    """Type of the vectors."""
     item_bytes: int = 64
     """Predicted bytes of an item, without its vector."""
     kept: int | None = None
@@ -153,11 +154,11 @@ class ListForm:
 
     def pieces(self, vectors: Sequence[Floats], timings: Timings) -> Unwritten:
         """Yield the JSON reply."""
-        opening = self.opening
+        opening, form = self.opening, FORMS[self.kind]
         for number, vector in enumerate(vectors):
             index = b"%d" % number
             yield opening + self.before.replace(b"%d", index)
-            yield from self.form.pieces(vector if self.kept is None else vector[: self.kept])
+            yield from form.pieces(vector if self.kept is None else vector[: self.kept])
             yield self.after.replace(b"%d", index)
             opening = b","
         yield b"]" if self.closing is None else b"]," + orjson.dumps(self.closing(timings))[1:]
@@ -242,6 +243,24 @@ class PreparedEmbedding:
             return [vector for own in encodings for vector in own[name]]
         return [np.ascontiguousarray(own[name]) for own in encodings]
 
+    async def answer(
+        self,
+        exchange: ApiExchange,
+        form: ListForm,
+        finish: Callable[[Floats], Floats] | None = None,
+    ) -> Response:
+        """Compute the vectors, and reply in a dialect's format.
+
+        `finish` is applied to the array of each input, in a thread.
+        """
+        size = self.nbytes(FORMS[form.kind].feature_bytes) + form.item_bytes * self.count
+        exchange.reserve(size)
+        vectors = await self.vectors()
+        if finish:
+            vectors = await asyncio.to_thread(lambda: [*map(finish, vectors)])
+        timings = self.timings
+        return PartsResponse([form.pieces(vectors, timings)], JSON, timings)
+
 
 def check_embedder(inference: Inference) -> None:
     """Reject a model that does not embed texts."""
@@ -307,25 +326,6 @@ def _plan(inference: Inference, wanted: EncodeOptions, reading: Options) -> Plan
 def of_pictures(options: Options) -> Options:
     """Return the options of pictures, which have neither prompts nor tasks and are not cut."""
     return replace(options, prompt_name=None, task=None, max_tokens=None)
-
-
-async def answer(
-    exchange: ApiExchange,
-    prepared: PreparedEmbedding,
-    form: ListForm,
-    finish: Callable[[Floats], Floats] | None = None,
-) -> Response:
-    """Compute the vectors of tokenised inputs, and reply in a dialect's format.
-
-    `finish` is applied to the array of each input, in a thread.
-    """
-    size = prepared.nbytes(form.form.feature_bytes) + form.item_bytes * prepared.count
-    exchange.reserve(size)
-    vectors = await prepared.vectors()
-    if finish:
-        vectors = await asyncio.to_thread(lambda: [*map(finish, vectors)])
-    timings = prepared.timings
-    return PartsResponse([form.pieces(vectors, timings)], JSON, timings)
 
 
 _QUERY = ("search_query", "query", "retrieval.query")

@@ -23,7 +23,6 @@ from service.api.drop_in.embedding import (
     IDS_SCHEMA,
     ListForm,
     TextsOrIds,
-    answer,
     check_embedder,
     check_given,
     prepare_embedding,
@@ -160,7 +159,8 @@ async def _embedded(
 ) -> Response:
     reading = body.reading(exchange)
     prepared = await prepare_embedding(exchange, body.inputs, reading, wanted)
-    return add_compute_headers(await answer(exchange, prepared, LIST), exchange, body.inputs)
+    response = await prepared.answer(exchange, LIST)
+    return add_compute_headers(response, exchange, body.inputs)
 
 
 VALUE_BYTES = 40

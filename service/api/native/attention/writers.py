@@ -86,15 +86,6 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, In
     return places_by_name
 
 
-def part_tensors(selection: AttentionSelection, texts: Sequence[Text]) -> dict[str, Indices]:
-    """Return `part_places` of all texts as tensors of the binary format, named by text index."""
-    return {
-        tensor_of(name, index): values
-        for index, text in enumerate(texts)
-        for name, values in part_places(selection, Lengths.of(text)).items()
-    }
-
-
 def tensor_specs(
     selection: AttentionSelection, texts: Sequence[Text], *, half: bool
 ) -> Iterator[Spec]:
@@ -174,7 +165,10 @@ class BinaryWriter:
     def __init__(self, envelope: Envelope, selection: AttentionSelection, *, half: bool) -> None:
         """Determine the layout of the file."""
         self._half, texts = half, envelope.texts
-        self._texts = text_tensors(texts) | part_tensors(selection, texts)
+        self._texts = text_tensors(texts)
+        for index, text in enumerate(texts):
+            for name, places in part_places(selection, Lengths.of(text)).items():
+                self._texts[tensor_of(name, index)] = places
         specs = aligned(
             [
                 *(Spec(name, t.dtype.name, t.shape) for name, t in self._texts.items()),

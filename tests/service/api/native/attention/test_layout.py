@@ -13,16 +13,12 @@ import pytest
 import safetensors.numpy
 
 from model.artifact.signature import MapKind
-from service.api.native.attention.writers import (
-    json_bytes,
-    part_tensors,
-    tensor_specs,
-)
+from service.api.native.attention.writers import json_bytes, part_places, tensor_of, tensor_specs
 from service.api.wire.json_pieces import json_pieces
 from service.api.wire.schemas import NAMED
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import MapPart
-from service.inference.attention.maps import ArrayName, AttentionSelection, LayersAndHeads
+from service.inference.attention.maps import ArrayName, AttentionSelection, LayersAndHeads, Lengths
 from tests.service import plain
 from tests.service.api.native.attention.test_writers import (
     ENGINE,
@@ -66,7 +62,11 @@ def test_parts_have_their_own_shapes_and_are_told() -> None:
     assert (found["cross_norms.1"], found["decoder_norms.1"]) == ((2, 1, 2, 2), (2, 1, 2, 3))
     whole = {"encoder": (tuple(range(3)), tuple(range(5)))} | BOTH
     selection = selecting(whole, "weights", "logprobs", part=part)
-    tensors = part_tensors(selection, TEXTS)
+    tensors = {
+        tensor_of(name, index): places
+        for index, text in enumerate(TEXTS)
+        for name, places in part_places(selection, Lengths.of(text)).items()
+    }
     assert (len(tensors), tensors["queries.1"].tolist()) == (2 * 3 * 3, [1, 0])
     assert tensors["decoder_queries.1"].tolist() == tensors["cross_queries.1"].tolist() == [8, 0]
     assert tensors["cross_bins.0.keys"].tolist() == [[0, 3], [2, 5], [4, 7]]
