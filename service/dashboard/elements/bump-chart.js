@@ -1,26 +1,15 @@
 /** `<bump-chart>`: ranks of the same results in two rankings, on the screen. */
 
 import { html, render } from '../core/html.js';
-import { CanvasSurface } from '../draw/canvas-and-svg.js';
-import { oncePerFrame, sharpContext } from '../draw/canvas.js';
 import { themeColours } from '../draw/colours.js';
 import { bumpHeight, drawBumps } from '../draw/ranking-chart.js';
+import { DrawnElement } from './drawn.js';
 
 /** @typedef {{rows: import('../draw/ranking-chart.js').Bumps, names: string[], theme: string}} Data */
 
-export class BumpChart extends HTMLElement {
+export class BumpChart extends DrawnElement {
   /** @type {Data|null} */
   #data = null;
-  #observer = new ResizeObserver(() => this.#redraw());
-  #redraw = oncePerFrame(() => this.#draw());
-
-  connectedCallback() {
-    this.#observer.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.#observer.disconnect();
-  }
 
   /** @param {Data} data */
   set data(data) {
@@ -28,15 +17,13 @@ export class BumpChart extends HTMLElement {
     this.#data = data;
     const label = `Ranks in ${data.names.join(' and in ')}; the list has the numbers.`;
     render(html`<canvas role="img" aria-label=${label}></canvas>`, this);
-    this.#redraw();
+    this.redraw();
   }
 
-  #draw() {
-    const canvas = this.querySelector('canvas');
-    if (!this.#data || !canvas || !this.clientWidth) return;
-    const { rows, names } = this.#data;
-    const context = sharpContext(canvas, this.clientWidth, bumpHeight(rows));
-    drawBumps(new CanvasSurface(context), themeColours(), rows, names, this.clientWidth);
+  /** @param {number} width @override */
+  draw(width) {
+    const { rows, names } = /** @type {Data} */ (this.#data);
+    drawBumps(this.surface(width, bumpHeight(rows)), themeColours(), rows, names, width);
   }
 }
 

@@ -5,28 +5,17 @@
 
 import { html, render } from '../core/html.js';
 import { fixed } from '../core/numbers.js';
-import { CanvasSurface } from '../draw/canvas-and-svg.js';
-import { oncePerFrame, sharpContext } from '../draw/canvas.js';
 import { themeColours } from '../draw/colours.js';
 import { drawFeatures, heightOf, NO_FEATURE, placeAt } from '../draw/feature-bars.js';
+import { DrawnElement } from './drawn.js';
 
 /** @typedef {import('../draw/feature-bars.js').Features} Features */
 
-export class FeatureBars extends HTMLElement {
+export class FeatureBars extends DrawnElement {
   /** @type {Features|null} */
   #data = null;
   #pointed = NO_FEATURE;
   #byKey = false;
-  #observer = new ResizeObserver(() => this.#redraw());
-  #redraw = oncePerFrame(() => this.#draw());
-
-  connectedCallback() {
-    this.#observer.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.#observer.disconnect();
-  }
 
   /** @param {Features} data */
   set data(data) {
@@ -40,13 +29,13 @@ export class FeatureBars extends HTMLElement {
     this.#pointed = place;
     this.#byKey = byKey;
     if (this.#data) this.#render(this.#data);
-    this.#redraw();
+    this.redraw();
   }
 
   /** @param {Features} data */
   #render(data) {
     const move = (/** @type {PointerEvent} */ event) => {
-      const box = this.#canvas().getBoundingClientRect();
+      const box = this.canvas.getBoundingClientRect();
       const place = placeAt(data, box.width, event.clientX - box.left);
       if (place !== this.#pointed) this.#point(place, false);
     };
@@ -84,15 +73,10 @@ export class FeatureBars extends HTMLElement {
     return `Feature ${feature}: ${numbers.join(', ')}`;
   }
 
-  #canvas() {
-    return /** @type {HTMLCanvasElement} */ (this.querySelector('canvas'));
-  }
-
-  #draw() {
-    const width = this.clientWidth;
-    if (!this.#data || !width) return;
-    const context = sharpContext(this.#canvas(), width, heightOf(this.#data));
-    drawFeatures(new CanvasSurface(context), themeColours(), this.#data, width, this.#pointed);
+  /** @param {number} width @override */
+  draw(width) {
+    const data = /** @type {Features} */ (this.#data);
+    drawFeatures(this.surface(width, heightOf(data)), themeColours(), data, width, this.#pointed);
   }
 }
 

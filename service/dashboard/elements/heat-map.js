@@ -5,16 +5,15 @@
  */
 
 import { html, nothing, render } from '../core/html.js';
-import { CanvasSurface } from '../draw/canvas-and-svg.js';
-import { oncePerFrame, sharpContext } from '../draw/canvas.js';
 import { drawHeatmap, layoutOf, NOTHING } from '../draw/heatmap.js';
+import { DrawnElement } from './drawn.js';
 
 /** @typedef {import('../draw/heatmap.js').Cell} Cell */
 /** @typedef {{map: import('../core/maps.js').NamedMap, options: import('../draw/heatmap.js').HeatmapOptions, zooms: boolean}} HeatmapData */
 
 const MAX_ZOOM = 64;
 
-export class HeatMap extends HTMLElement {
+export class HeatMap extends DrawnElement {
   /** @type {HeatmapData|null} */
   #data = null;
   /** @type {Cell} */
@@ -25,29 +24,19 @@ export class HeatMap extends HTMLElement {
   #drag = null;
   #dragged = false;
   #byTouch = false;
-  #observer = new ResizeObserver(() => this.#redraw());
-  #redraw = oncePerFrame(() => this.#draw());
-
-  connectedCallback() {
-    this.#observer.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.#observer.disconnect();
-  }
 
   /** @param {HeatmapData} data */
   set data(data) {
     this.#data = data;
     if (!this.#drag) this.#zoom = data.zooms ? data.options.zoom : [1, 0, 0];
     this.#render(data);
-    this.#redraw();
+    this.redraw();
   }
 
   /** @param {Cell} cell what any form of the map is pointed at */
   set pointed(cell) {
     this.#pointed = cell;
-    this.#redraw();
+    this.redraw();
   }
 
   /** @param {HeatmapData} data */
@@ -77,32 +66,26 @@ export class HeatMap extends HTMLElement {
     </div>`;
   }
 
-  #canvas() {
-    return /** @type {HTMLCanvasElement} */ (this.querySelector('canvas'));
-  }
-
   #shown() {
     return /** @type {HeatmapData} */ (this.#data);
   }
 
   /** @param {number} [width] */
-  #layout(width = this.#canvas().clientWidth) {
+  #layout(width = this.canvas.clientWidth) {
     const { map, options } = this.#shown();
     return layoutOf(map, { ...options, zoom: this.#zoom }, width);
   }
 
-  #draw() {
-    const width = this.clientWidth;
-    if (!this.#data || !width) return;
-    const { map, options } = this.#data;
+  /** @param {number} width @override */
+  draw(width) {
+    const { map, options } = this.#shown();
     const view = this.#layout(width);
-    const surface = new CanvasSurface(sharpContext(this.#canvas(), width, view.height));
-    drawHeatmap(surface, map, options, view, this.#pointed);
+    drawHeatmap(this.surface(width, view.height), map, options, view, this.#pointed);
   }
 
   /** @param {MouseEvent} event @returns {Cell} */
   #cellAt(event) {
-    const box = this.#canvas().getBoundingClientRect();
+    const box = this.canvas.getBoundingClientRect();
     const { left, top, cell, tall, wide, high, x, y } = this.#layout(box.width);
     const across = (event.clientX - box.left - left) / cell;
     const down = (event.clientY - box.top - top) / tall;
@@ -110,14 +93,9 @@ export class HeatMap extends HTMLElement {
     return { row: down < 0 ? -1 : Math.floor(y + down), column: across < 0 ? -1 : Math.floor(x + across) };
   }
 
-  /** @param {string} type @param {unknown} detail */
-  #tell(type, detail) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
-  }
-
   /** @param {Cell} cell @param {{byKey?: boolean, byTouch?: boolean}} [how] */
   #point(cell, { byKey = false, byTouch = false } = {}) {
-    this.#tell('point', { cell, byKey, byTouch });
+    this.tell('point', { cell, byKey, byTouch });
   }
 
   /** @param {PointerEvent} event */
@@ -126,7 +104,7 @@ export class HeatMap extends HTMLElement {
     this.#dragged = false;
     if (this.#zoom[0] <= 1) return;
     this.#drag = { x: event.clientX, y: event.clientY, zoom: this.#zoom, moved: false };
-    this.#canvas().setPointerCapture(event.pointerId);
+    this.canvas.setPointerCapture(event.pointerId);
   }
 
   /** @param {PointerEvent} event */
@@ -148,19 +126,19 @@ export class HeatMap extends HTMLElement {
   #release() {
     this.#dragged = this.#drag?.moved ?? false;
     this.#drag = null;
-    if (this.#dragged) this.#tell('zoom', this.#zoom);
+    if (this.#dragged) this.tell('zoom', this.#zoom);
   }
 
   /** @param {MouseEvent} event */
   #click(event) {
     if (this.#dragged) return;
     if (this.#byTouch) this.#point(this.#cellAt(event), { byTouch: true });
-    else if (event.detail < 2 || !this.#shown().zooms) this.#tell('pick', this.#cellAt(event));
+    else if (event.detail < 2 || !this.#shown().zooms) this.tell('pick', this.#cellAt(event));
   }
 
   /** @param {MouseEvent} event */
   #doubled(event) {
-    if (!this.#byTouch) this.#tell('unpick', null);
+    if (!this.#byTouch) this.tell('unpick', null);
     this.#zoomAt(2, this.#cellAt(event));
   }
 
@@ -183,7 +161,7 @@ export class HeatMap extends HTMLElement {
       0: () => this.#setZoom([1, 0, 0]),
     };
     if (moves[event.key]) this.#step(moves[event.key]);
-    else if (event.key === 'Enter' && this.#pointed.row >= 0) this.#tell('pick', this.#pointed);
+    else if (event.key === 'Enter' && this.#pointed.row >= 0) this.tell('pick', this.#pointed);
     else if (this.#shown().zooms && zooms[event.key]) zooms[event.key]();
     else return;
     event.preventDefault();
@@ -220,13 +198,13 @@ export class HeatMap extends HTMLElement {
     this.#zoom = zoom;
     const { x, y } = this.#layout();
     this.#zoom = [zoom[0], x, y];
-    this.#redraw();
+    this.redraw();
   }
 
   /** @param {number[]} zoom */
   #setZoom(zoom) {
     this.#place(zoom);
-    this.#tell('zoom', this.#zoom);
+    this.tell('zoom', this.#zoom);
   }
 }
 

@@ -4,41 +4,30 @@
  */
 
 import { html, nothing, render } from '../core/html.js';
-import { CanvasSurface } from '../draw/canvas-and-svg.js';
-import { oncePerFrame, sharpContext } from '../draw/canvas.js';
 import { NOTHING } from '../draw/heatmap.js';
 import { drawLines, drawnLinks, heightOf, rowHeight, VIEWPORT } from '../draw/lines.js';
+import { DrawnElement } from './drawn.js';
 
 /** @typedef {import('../draw/heatmap.js').Cell} Cell */
 /** @typedef {{map: import('../core/maps.js').NamedMap, options: import('../draw/lines.js').LinesOptions}} LinesData */
 
-export class LinesMap extends HTMLElement {
+export class LinesMap extends DrawnElement {
   /** @type {LinesData|null} */
   #data = null;
   /** @type {Cell} */
   #pointed = NOTHING;
-  #observer = new ResizeObserver(() => this.#redraw());
-  #redraw = oncePerFrame(() => this.#draw());
-
-  connectedCallback() {
-    this.#observer.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.#observer.disconnect();
-  }
 
   /** @param {LinesData} data */
   set data(data) {
     this.#data = data;
     this.#render(data);
-    this.#redraw();
+    this.redraw();
   }
 
   /** @param {Cell} cell what any form of the map is pointed at */
   set pointed(cell) {
     this.#pointed = cell;
-    this.#redraw();
+    this.redraw();
   }
 
   /** @param {LinesData} data */
@@ -51,7 +40,7 @@ export class LinesMap extends HTMLElement {
     const on = (/** @type {(event: any) => void} */ act) => act;
     render(
       html`<div class="lines-heads"><span>this token …</span><span>… looks at</span></div>
-        <div class="lines-scroll" .style=${`height: ${Math.min(VIEWPORT, height)}px`} @scroll=${this.#redraw}>
+        <div class="lines-scroll" .style=${`height: ${Math.min(VIEWPORT, height)}px`} @scroll=${this.redraw}>
           <div class="lines-space" .style=${`height: ${height}px`}><canvas tabindex="0" role="img" aria-label=${label}
             @pointermove=${on((event) => this.#move(event))} @pointerleave=${() => this.#point(NOTHING, false)}
             @click=${on((event) => this.#pick(this.#hit(event)))} @keydown=${on((event) => this.#key(event))}></canvas></div>
@@ -61,27 +50,24 @@ export class LinesMap extends HTMLElement {
     );
   }
 
-  #canvas() {
-    return /** @type {HTMLCanvasElement} */ (this.querySelector('canvas'));
-  }
-
   #scroller() {
     return /** @type {HTMLElement} */ (this.querySelector('.lines-scroll'));
   }
 
-  #draw() {
-    const scroller = this.#data && this.#scroller();
-    if (!this.#data || !scroller?.clientWidth) return;
+  /** @override */
+  draw() {
+    const scroller = this.#scroller();
+    if (!this.#data || !scroller.clientWidth) return;
     const frame = { width: scroller.clientWidth, height: scroller.clientHeight, top: scroller.scrollTop };
-    this.#canvas().style.cursor = this.#pointed.row >= 0 ? 'pointer' : 'default';
-    const surface = new CanvasSurface(sharpContext(this.#canvas(), frame.width, frame.height));
+    this.canvas.style.cursor = this.#pointed.row >= 0 ? 'pointer' : 'default';
+    const surface = this.surface(frame.width, frame.height);
     drawLines(surface, this.#data.map, this.#data.options, frame, this.#pointed);
   }
 
   /** @param {MouseEvent} event @returns {Cell} */
   #hit(event) {
     const { map } = /** @type {LinesData} */ (this.#data);
-    const box = this.#canvas().getBoundingClientRect();
+    const box = this.canvas.getBoundingClientRect();
     const place = Math.floor((event.clientY - box.top + this.#scroller().scrollTop) / rowHeight(map));
     const isLeft = event.clientX - box.left < box.width / 2;
     const there = place >= 0 && place < (isLeft ? map.rows : map.columns).length ? place : -1;
@@ -90,12 +76,12 @@ export class LinesMap extends HTMLElement {
 
   /** @param {Cell} cell @param {boolean} byKey */
   #point(cell, byKey) {
-    this.dispatchEvent(new CustomEvent('point', { detail: { cell, byKey } }));
+    this.tell('point', { cell, byKey });
   }
 
   /** @param {Cell} cell */
   #pick(cell) {
-    if (cell.row >= 0 || cell.column >= 0) this.dispatchEvent(new CustomEvent('pick', { detail: cell }));
+    if (cell.row >= 0 || cell.column >= 0) this.tell('pick', cell);
   }
 
   /** @param {PointerEvent} event */

@@ -4,8 +4,7 @@
  */
 
 import { html, nothing, render } from '../core/html.js';
-import { CanvasSurface } from '../draw/canvas-and-svg.js';
-import { oncePerFrame, sharpContext } from '../draw/canvas.js';
+import { DrawnElement } from '../elements/drawn.js';
 import { barHeight, drawBar, drawPicture } from './drawing.js';
 import { beside, drawnSize, placing } from './geometry.js';
 import { patchName } from './tokens.js';
@@ -17,26 +16,16 @@ import { patchName } from './tokens.js';
  *   arrow keys move, without and with the Shift key; `says` returns the numbers of a patch
  */
 
-export class PictureMap extends HTMLElement {
+export class PictureMap extends DrawnElement {
   /** @type {PictureData|null} */
   #data = null;
   #pointed = -1;
-  #observer = new ResizeObserver(() => this.#redraw());
-  #redraw = oncePerFrame(() => this.#draw());
-
-  connectedCallback() {
-    this.#observer.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.#observer.disconnect();
-  }
 
   /** @param {PictureData} data */
   set data(data) {
     this.#data = data;
     this.#render(data);
-    this.#redraw();
+    this.redraw();
   }
 
   /** @param {PictureData} data */
@@ -47,7 +36,7 @@ export class PictureMap extends HTMLElement {
       if (patch === this.#pointed) return;
       this.#pointed = patch;
       this.#render(data);
-      this.#redraw();
+      this.redraw();
     };
     render(
       html`<canvas tabindex="0" role="img" aria-label=${label}
@@ -78,11 +67,7 @@ export class PictureMap extends HTMLElement {
   /** @param {number} patch @param {boolean} byKey @param {boolean} other */
   #choose(patch, byKey, other) {
     if (patch < 0) return;
-    this.dispatchEvent(new CustomEvent('choose', { detail: { patch, byKey, other } }));
-  }
-
-  #canvas() {
-    return /** @type {HTMLCanvasElement} */ (this.querySelector('canvas'));
+    this.tell('choose', { patch, byKey, other });
   }
 
   /** @param {number} [wide] */
@@ -93,18 +78,19 @@ export class PictureMap extends HTMLElement {
 
   /** @param {MouseEvent} event */
   #at(event) {
-    const box = this.#canvas().getBoundingClientRect();
+    const box = this.canvas.getBoundingClientRect();
     const { view } = /** @type {PictureData} */ (this.#data);
     return placing(view, this.#size()).at(event.clientX - box.left, event.clientY - box.top);
   }
 
-  #draw() {
-    if (!this.#data || !this.clientWidth) return;
+  /** @param {number} width @override */
+  draw(width) {
+    const data = /** @type {PictureData} */ (this.#data);
     const size = this.#size();
-    const { layer } = this.#data;
-    const wide = layer ? Math.min(this.clientWidth, Math.max(size[0], 300)) : size[0];
-    const surface = new CanvasSurface(sharpContext(this.#canvas(), wide, size[1] + barHeight(layer)));
-    drawPicture(surface, this.#data, size, this.#pointed);
+    const { layer } = data;
+    const wide = layer ? Math.min(width, Math.max(size[0], 300)) : size[0];
+    const surface = this.surface(wide, size[1] + barHeight(layer));
+    drawPicture(surface, data, size, this.#pointed);
     if (layer) drawBar(surface, layer, size);
   }
 }
