@@ -113,12 +113,7 @@ export const tokenVectors = (body, signal) => binary('encode', { ...body, output
 
 /** @param {string} path @param {Object} body @param {AbortSignal} signal @returns {Promise<BinaryReply>} */
 async function binary(path, body, signal) {
-  const response = await request(path, {
-    method: 'POST',
-    headers: { accept: SAFETENSORS, 'content-type': 'application/json' },
-    body: JSON.stringify(chosen(body)),
-    signal,
-  });
+  const response = await post(path, body, signal, SAFETENSORS);
   let buffer;
   try {
     buffer = await response.arrayBuffer();
@@ -214,15 +209,16 @@ export async function vocabulary(indices, signal) {
 }
 
 /** @param {string} path @param {Object} body @param {AbortSignal} signal */
-async function json(path, body, signal) {
-  const response = await request(path, {
+const json = async (path, body, signal) => (await post(path, body, signal)).json();
+
+/** @param {string} path @param {Object} body @param {AbortSignal} signal @param {string} [accept] */
+const post = (path, body, signal, accept = '*/*') =>
+  request(path, {
     method: 'POST',
-    headers: { 'content-type': 'application/json' },
+    headers: { accept, 'content-type': 'application/json' },
     body: JSON.stringify(chosen(body)),
     signal,
   });
-  return response.json();
-}
 
 /** @param {AbortSignal} signal @returns {Promise<import('./service-info.js').ServiceInfo>} */
 export async function info(signal) {

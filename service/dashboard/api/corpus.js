@@ -114,10 +114,7 @@ function resultOf(text, i, { tensors, lists }) {
  */
 function inLines(error, first) {
   if (!(error instanceof ApiError)) return error;
-  const message = error.message.replace(
-    /inputs\[(\d+)\](?: has)?/g,
-    (told, number) => `Text ${first + Number(number) + 1}${told.endsWith('has') ? ' has' : ''}`,
-  );
-  const worded = new ApiError(error.status, error.title, message, error.retryAfterSeconds);
-  return Object.assign(worded, { keyed: error.keyed });
+  const told = (/** @type {string} */ found, /** @type {string} */ number) =>
+    `Text ${first + Number(number) + 1}${found.endsWith('has') ? ' has' : ''}`;
+  return error.reworded(error.message.replace(/inputs\[(\d+)\](?: has)?/g, told));
 }

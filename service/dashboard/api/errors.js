@@ -19,6 +19,12 @@ export class ApiError extends Error {
     this.came = performance.now();
   }
 
+  /** Return the same error in other words. @param {string} message */
+  reworded(message) {
+    const { status, title, retryAfterSeconds, keyed } = this;
+    return Object.assign(new ApiError(status, title, message, retryAfterSeconds), { keyed });
+  }
+
   /** Whether the error ends when the service is available again. */
   get passes() {
     return [0, 502, 503, 504].includes(this.status);

@@ -137,12 +137,9 @@ export async function tokenShares(search, order, most, signal, showPart) {
 /** Put the numbers of all documents into an error about some of them. @param {unknown} error @param {number[]} numbers */
 function numbered(error, numbers) {
   if (!(error instanceof ApiError)) return error;
-  const message = error.message.replace(
-    /documents\[(\d+)\]/g,
-    (_, place) => `documents[${numbers[Number(place)]}]`,
-  );
-  const worded = new ApiError(error.status, error.title, message, error.retryAfterSeconds);
-  return Object.assign(worded, { keyed: error.keyed });
+  const told = (/** @type {string} */ _, /** @type {string} */ place) =>
+    `documents[${numbers[Number(place)]}]`;
+  return error.reworded(error.message.replace(/documents\[(\d+)\]/g, told));
 }
 
 /**

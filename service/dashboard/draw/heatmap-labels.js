@@ -55,36 +55,19 @@ function drawTitles(surface, { left, top, tall, high }, { map, colours }) {
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
 function drawRowNames(surface, { left, top, tall, high, y }, { map, focus, held, colours }) {
-  const strong = [focus.row, ...held];
-  for (const { place, bold } of named(map.rows.length, y, high, tall, strong)) {
-    surface.text(
-      fit(map.rows[place].label, left - 10 - TITLE, SMALLEST),
-      left - 6,
-      top + (place + 0.5 - y) * tall,
-      {
-        size: SMALLEST,
-        bold,
-        align: 'right',
-        colour: colours.ink,
-      },
-    );
+  for (const { place, bold } of named(map.rows.length, y, high, tall, [focus.row, ...held])) {
+    const name = fit(map.rows[place].label, left - 10 - TITLE, SMALLEST);
+    const style = /** @type {const} */ ({ size: SMALLEST, bold, align: 'right', colour: colours.ink });
+    surface.text(name, left - 6, top + (place + 0.5 - y) * tall, style);
   }
 }
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
 function drawColumnNames(surface, { left, top, cell, wide, x }, { map, focus, colours }) {
   for (const { place, bold } of named(map.columns.length, x, wide, cell, [focus.column])) {
-    surface.text(
-      fit(map.columns[place].label, top - 8 - TITLE, SMALLEST),
-      left + (place + 0.5 - x) * cell,
-      top - 6,
-      {
-        size: SMALLEST,
-        bold,
-        turn: -90,
-        colour: colours.ink,
-      },
-    );
+    const name = fit(map.columns[place].label, top - 8 - TITLE, SMALLEST);
+    const style = { size: SMALLEST, bold, turn: -90, colour: colours.ink };
+    surface.text(name, left + (place + 0.5 - x) * cell, top - 6, style);
   }
 }
 

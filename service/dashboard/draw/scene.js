@@ -117,3 +117,21 @@ export function stacked(scenes) {
   });
   return { width: Math.max(...scenes.map(({ width }) => width)), height: y - STACK.gap, parts };
 }
+
+/**
+ * Return a scene of others side by side, below their titles if they have some.
+ *
+ * @param {(Scene & {title?: string})[]} scenes
+ * @param {number} [gap] pixels between two
+ * @returns {Scene}
+ */
+export function sideBySide(scenes, gap = 24) {
+  const y = scenes.some(({ title }) => title) ? STACK.title : 0;
+  let x = -gap;
+  const parts = scenes.map((scene) => {
+    const part = { ...scene, x: x + gap, y };
+    x = part.x + scene.width;
+    return part;
+  });
+  return { width: x, height: y + Math.max(...scenes.map(({ height }) => height)), parts };
+}

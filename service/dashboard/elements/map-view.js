@@ -8,6 +8,7 @@ import { placeOf } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
 import { heatmapScene, NOTHING } from '../draw/heatmap.js';
 import { linesScene } from '../draw/lines.js';
+import { sideBySide } from '../draw/scene.js';
 import './heat-map.js';
 import './lines-map.js';
 
@@ -168,21 +169,6 @@ function strongestCells(weights) {
   return top;
 }
 
-/**
- * Return the scene for a file: lines and heatmap side by side.
- *
- * @param {MapData} data
- * @returns {import('../draw/scene.js').Scene}
- */
-export function mapScene({ map, options }) {
-  const [left, right] = [linesScene(map, options), heatmapScene(map, options)];
-  const gap = 32;
-  return {
-    width: left.width + gap + right.width,
-    height: Math.max(left.height, right.height),
-    parts: [
-      { ...left, x: 0, y: 0 },
-      { ...right, x: left.width + gap, y: 0 },
-    ],
-  };
-}
+/** Return the scene for a file: lines and heatmap side by side. @param {MapData} data */
+export const mapScene = ({ map, options }) =>
+  sideBySide([linesScene(map, options), heatmapScene(map, options)], 32);

@@ -7,6 +7,7 @@ import { memo } from '../core/memo.js';
 import { fixed } from '../core/numbers.js';
 import { theme } from '../draw/colours.js';
 import { heatmapScene, NOTHING } from '../draw/heatmap.js';
+import { sideBySide } from '../draw/scene.js';
 import './heat-map.js';
 
 /**
@@ -102,17 +103,9 @@ export class ThreeMaps extends HTMLElement {
 
 customElements.define('three-maps', ThreeMaps);
 
-/** Return the scene for a file. @param {Figure[]} data @returns {import('../draw/scene.js').Scene} */
-export function figuresScene(data) {
-  let x = 0;
-  const parts = data.map(({ name, map, options }) => {
-    const scene = heatmapScene(map, options);
-    const part = { ...scene, x, y: 26, title: name };
-    x += scene.width + 24;
-    return part;
-  });
-  return { width: x - 24, height: 26 + Math.max(...parts.map(({ height }) => height)), parts };
-}
+/** Return the scene for a file. @param {Figure[]} data */
+export const figuresScene = (data) =>
+  sideBySide(data.map(({ name, map, options }) => ({ ...heatmapScene(map, options), title: name })));
 
 /** @param {Figure[]} data */
 export const figuresJson = (data) => data.map(({ name, map }) => ({ name, ...plainMap(map) }));

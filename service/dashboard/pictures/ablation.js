@@ -3,6 +3,7 @@
 import { html } from '../core/html.js';
 import { difference, peak } from '../core/matrix.js';
 import { memo } from '../core/memo.js';
+import { sideBySide } from '../draw/scene.js';
 import { ablationWith } from '../views/ablation.js';
 import { pictureScene, scaleOf } from './drawing.js';
 import { drawnOf, lookControls, patchWeights, pictureMap, rowJson, titleOf } from './maps.js';
@@ -13,8 +14,8 @@ import { fromOf } from './tokens.js';
  * @typedef {{name: string, layer: Layer}} Figure
  */
 
-/** Width and height of a figure in a file, and the space between two, in pixels. */
-const FIGURE = { room: [340, 400], gap: 24, title: 26 };
+/** Width and height of a figure in a file, in pixels. */
+const ROOM = [340, 400];
 /** The most of a figure's height on the screen, in pixels. */
 const TALL = 360;
 
@@ -52,17 +53,13 @@ export const ablationOfPicture = (endOf) =>
 
     file({ state }, reply) {
       const { reading, before, after } = reply;
-      let x = 0;
-      const parts = figuresOf(state, reply).map(({ name, layer }) => {
-        const scene = pictureScene(drawnOf(state, reading, layer), FIGURE.room);
-        const part = { ...scene, x, y: FIGURE.title, title: name };
-        x += scene.width + FIGURE.gap;
-        return part;
-      });
-      const height = FIGURE.title + Math.max(...parts.map((part) => part.height));
+      const scenes = figuresOf(state, reply).map(({ name, layer }) => ({
+        ...pictureScene(drawnOf(state, reading, layer), ROOM),
+        title: name,
+      }));
       return {
         texts: [titleOf(state, reading)],
-        scene: { width: x - FIGURE.gap, height, parts },
+        scene: sideBySide(scenes),
         json: { maps: [before, after].map((map) => rowJson(state, reading, map)) },
       };
     },

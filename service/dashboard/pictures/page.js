@@ -7,8 +7,7 @@ import { headsOfPicture } from './all-heads.js';
 import { chooser } from './chooser.js';
 import { examplePicture } from './example.js';
 import { forget, picturesIn, readPicture } from './files.js';
-import { headOfPicture } from './one-head.js';
-import { rolloutOfPicture } from './rollout.js';
+import { headOfPicture, rolloutOfPicture } from './one-map.js';
 import { fromOf, namedForPicture, toOf, unitOf } from './tokens.js';
 import { whyOfPicture } from './why.js';
 

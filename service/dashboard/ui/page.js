@@ -7,6 +7,7 @@ import { html, nothing, painted } from '../core/html.js';
 import { OF_ONE_TEXT, VIEWS, WITH_FINDER } from '../core/state.js';
 import { theme } from '../draw/colours.js';
 import { composer } from './composer.js';
+import { segments } from './controls.js';
 import { hint, intro } from './examples.js';
 import { linkFinder } from './link-finder.js';
 import { modelSwitch } from './model-switch.js';
@@ -63,14 +64,13 @@ function ofPictures(store) {
 }
 
 /** Switch between both towers of a model. @param {Store} store */
-function inputSwitch(store) {
-  const button = (
-    /** @type {import('../core/state.js').State['input']} */ input,
-    /** @type {string} */ name,
-  ) => html`<button type="button" aria-pressed=${String(store.state.input === input)}
-    @click=${() => store.go({ input, view: 'heads', ...OF_ONE_TEXT })}>${name}</button>`;
-  return html`<div class="segments towers" role="group" aria-label="Tower">${button('pictures', 'Pictures')}${button('texts', 'Texts')}</div>`;
-}
+const inputSwitch = (store) =>
+  html`<div class="towers">${segments(
+    'Tower',
+    { pictures: 'Pictures', texts: 'Texts' },
+    store.state.input,
+    (input) => store.go({ input, view: 'heads', ...OF_ONE_TEXT }),
+  )}</div>`;
 
 /** Link to the pages of the API, which a browser opens with a key that it asks for itself. */
 function apiLink() {

@@ -1,9 +1,10 @@
-/** View of one head: its map over the picture, from the chosen patch. */
+/** Views of one map over the picture, from the chosen patch: of one head, and of rollout through all layers. */
 
 import { html, nothing } from '../core/html.js';
 import { measureSwitch, scaleSwitch } from '../ui/controls.js';
 import { headPadOf } from '../ui/head-pad.js';
 import { behaviour, facts, NORMS, titled } from '../views/one-head.js';
+import { NAMES, rolloutView, SAYS } from '../views/rollout.js';
 import { lookControls, pictureBody, rowFile, saysFrom } from './maps.js';
 
 /**
@@ -48,4 +49,28 @@ export const headOfPicture = (endOf) => ({
       ...rowFile(state, reply, { layer, head, measure, label: reading.labelOf(layer, head), statistics }),
     };
   },
+});
+
+/**
+ * @param {() => import('./maps.js').End} endOf returns the end that a click chooses
+ * @returns {typeof rolloutView}
+ */
+export const rolloutOfPicture = (endOf) => ({
+  ...rolloutView,
+
+  draw(store, shown) {
+    const measure = shown?.asked.measure ?? store.state.measure;
+    return html`<h2 id="view-title" tabindex="-1">Rollout</h2>
+      <p class="says">${SAYS[measure]}</p>
+      <div class="controls">${measureSwitch(store)}${lookControls(store)}${scaleSwitch(store)}</div>
+      ${shown ? pictureBody(store, shown.reply, { label: NAMES[measure], end: endOf() }, nothing) : nothing}`;
+  },
+
+  says: (shown, parts, state) =>
+    `${rolloutView.says(shown, parts, state)} ${saysFrom(state, shown.reply.reading)}`,
+
+  file: ({ state }, { asked, reply }) => ({
+    name: NAMES[asked.measure].toLowerCase(),
+    ...rowFile(state, reply, { measure: asked.measure }),
+  }),
 });
