@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
 from transformers import (
-    AutoTokenizer,
     CLIPTextConfig,
     CLIPTextModelWithProjection,
     MarianConfig,
     MarianMTModel,
-    SiglipTextConfig,
-    SiglipTextModel,
 )
 
 from model.artifact.golden import read_golden
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
-from model.artifact.vectors import TextVectors
-from model.checkpoint import load_checkpoint
 from model.config.encoder import PatchLayout, patches_of
 from model.errors import CheckpointError, ConfigError
 from model.export.exporter import save_tokenizers
-from model.export.module_tensors import module_tensors
 from model.export.samples import (
     PictureSamples,
     TextSamples,
-    fill_up,
     pack_samples,
     samples_of,
     scene,
@@ -41,15 +33,12 @@ from model.export.samples import (
 )
 from model.families.registry import read_config
 from model.images.processing import ImageProcessing
-from model.numerics.batch import pack
-from model.packing import PackedBatch
+from model.sources.overlay import as_folders
 from model.sources.sentence import read_sentence
 from model.tokenization.piece_tokenizer import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
-from model.tokenization.vocabulary import model_ids
 from tests.model.checkpoints import edit_json
 from tests.model.encoder_decoders import assert_equal, transformers_says
-from tests.model.families.parity import randomized
 from tests.model.piece_folders import write_marian
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tower_checkpoints import TEXT, clip, save_towers
@@ -145,53 +134,30 @@ def test_pictures_of_a_group_resemble_each_other() -> None:
     assert blends.mean() > np.median(correlations) + 0.2
 
 
-TEXTS = ["a photo", "The cat, a photo.", "x"]
 END = clip().config.text_config.eos_token_id
 
 
-def read(folder: Path) -> tuple[SentenceConfig, Tokenizer]:
-    """Return the config and the tokenizer of a tower, which pads as the config says."""
+def read(folder: Path) -> SentenceConfig:
+    """Return the config of a tower, whose vectors tests/model/sources/test_towers.py compares."""
     config = read_config(folder)
     sentence = read_sentence(folder, config.max_position_embeddings, config.hidden_size)
     tokenizer = load_tokenizer(folder, config, lowercase=sentence.lowercase)
-    sentence = with_text_tokens(folder, sentence, tokenizer)
-    fill_up(tokenizer, sentence)
-    return sentence, tokenizer
+    return with_text_tokens(folder, sentence, tokenizer)
 
 
-def assert_vectors(folder: Path, expected: torch.Tensor) -> SentenceConfig:
-    """Compare the vectors of `TEXTS` by PyTorch's encoder within 1e-5 of the largest value."""
-    sentence, tokenizer = read(folder)
-    encoder = load_checkpoint(folder)
-    tensors = module_tensors(folder, sentence.modules)
-    own = {name: tensor.numpy() for name, tensor in tensors.items()}
-    vectors = TextVectors.with_tensors(sentence, encoder.config, own)
-    ids = [model_ids(tokenizer, tokenizer.encode(text)) for text in TEXTS]
-    batch = pack([(text, [0] * len(text)) for text in ids])
-    with torch.inference_mode():
-        states = encoder(PackedBatch.of(batch)).hidden_states[-1].numpy()
-    each = np.split(states, batch.cu_seqlens[1:-1])
-    found = vectors.finish([vectors.pool(state, sentence.pooling) for state in each])
-    atol = 1e-5 * expected.abs().max().item()
-    np.testing.assert_allclose(np.stack(found), expected.numpy(), atol=atol, rtol=0)
-    return sentence
+def save_clip(folder: Path, eos_token_id: int) -> None:
+    tokens = {"vocab_size": END + 1, "bos_token_id": END - 1, "eos_token_id": eos_token_id}
+    save_towers(CLIPTextModelWithProjection(CLIPTextConfig(**TEXT | tokens)), folder)
 
 
 @pytest.mark.parametrize("eos_token_id", [END, 2], ids=["named", "highest"])
-def test_clip(eos_token_id: int, tmp_path: Path) -> None:
-    tokens = {"vocab_size": END + 1, "bos_token_id": END - 1, "eos_token_id": eos_token_id}
-    config = CLIPTextConfig(**TEXT | tokens, projection_dim=18)
-    model = randomized(CLIPTextModelWithProjection(config))
-    save_towers(model, tmp_path)
-    inputs = AutoTokenizer.from_pretrained(tmp_path)(TEXTS, padding=True, return_tensors="pt")
-    with torch.inference_mode():
-        sentence = assert_vectors(tmp_path, model(**inputs).text_embeds)
-    assert sentence.end_token_id == END
+def test_a_clip_ends_texts_as_its_tokenizer_does(eos_token_id: int, tmp_path: Path) -> None:
+    save_clip(tmp_path, eos_token_id)
+    assert read(tmp_path).end_token_id == END
 
 
 def test_a_clip_whose_tokenizer_has_another_end_token_is_refused(tmp_path: Path) -> None:
-    tokens = {"vocab_size": END + 1, "bos_token_id": END - 1, "eos_token_id": 7}
-    save_towers(CLIPTextModelWithProjection(CLIPTextConfig(**TEXT | tokens)), tmp_path)
+    save_clip(tmp_path, 7)
     with pytest.raises(ConfigError, match=f"pools the token 7, and the tokenizer .* with {END}"):
         read(tmp_path)
     edit_json(tmp_path / "config.json", eos_token_id="7")
@@ -199,18 +165,14 @@ def test_a_clip_whose_tokenizer_has_another_end_token_is_refused(tmp_path: Path)
         read(tmp_path)
 
 
-def test_siglip(tmp_path: Path) -> None:
-    tokens: dict[str, Any] = {"vocab_size": 520, "bos_token_id": 1, "eos_token_id": 1}
-    model = randomized(SiglipTextModel(SiglipTextConfig(**TEXT | tokens, projection_size=16)))
-    save_towers(model, tmp_path)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    ids = tokenizer(TEXTS, padding="max_length", max_length=20, return_tensors="pt").input_ids
-    with torch.inference_mode():
-        sentence = assert_vectors(tmp_path, model(input_ids=ids).pooler_output)
+def test_a_siglip_pads_texts_at_their_end(siglip_checkpoint: Path, tmp_path: Path) -> None:
+    with as_folders(siglip_checkpoint) as towers:
+        folder = Path(shutil.copytree(towers["text"], tmp_path / "text"))
+    sentence = read(folder)
     assert (sentence.pad_token_id, sentence.max_length) == (1, TEXT["max_position_embeddings"])
-    edit_json(tmp_path / "tokenizer_config.json", padding_side="left")
+    edit_json(folder / "tokenizer_config.json", padding_side="left")
     with pytest.raises(CheckpointError, match=r"pads texts at their start \(padding_side\)"):
-        read(tmp_path)
+        read(folder)
 
 
 def marian(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
 from model.errors import ModelError
-from model.numerics.batch import Batch, coarser, pack
+from model.numerics.batch import coarser, pack
 from model.runtimes import openvino as runtime_openvino
 from model.runtimes.capabilities import capability
 from model.runtimes.contract import Heads, Resources
@@ -104,7 +104,7 @@ def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40))
 @example([1])
-@example([17])
+@example([17, 1, 3])
 @example([40] * 33)
 def test_rounded_keeps_every_texts_results(exact: OnnxRuntime, lengths: list[int]) -> None:
     batch = batch_of(lengths)
@@ -115,16 +115,6 @@ def test_rounded_keeps_every_texts_results(exact: OnnxRuntime, lengths: list[int
     found, expected = (exact.hidden_states(each, [1, 2]) for each in (larger, batch))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one[: sum(lengths)], other, atol=2e-6)
-
-
-def test_rounded_moves_each_place_with_its_row() -> None:
-    batch = batch_of([17, 1, 3])
-    larger: Batch = rounded(batch)
-    assert larger.padded_index.shape == (3, 32)
-    assert larger.padded_index[:, :17].tolist() == batch.padded_index.tolist()
-    assert (larger.padded_index[:, 17:] == -1).all()
-    tokens = larger.padded_index.flatten()[larger.packed_index[:21]]
-    assert tokens.tolist() == list(range(21))
 
 
 def test_openvino_sees_coarse_shapes_only(

@@ -1,4 +1,4 @@
-"""Simulation of a fleet, against queues with known formulas."""
+"""Plans, closed form and simulation of a fleet, against sums by hand and known formulas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,74 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.capacity.__main__ import main
+from benchmarks.capacity.plan import Machine, Traffic, corpus, fleet
 from benchmarks.capacity.queueing import BatchCost, mean_latency
 from benchmarks.capacity.simulation import Load, Node, Outcome, Simulation
+
+MACHINE = Machine(Node(0.0, 0.001, batch_tokens=100), memory_bytes=10, dollars_an_hour=0.5)
+"""1,000 tokens, and so 50 texts of 20 tokens, a second."""
+
+
+def test_a_fleet_bears_the_loss_of_some() -> None:
+    traffic = Traffic(rate=1000, tokens=20, request_bytes=100, reply_bytes=1000)
+    found = fleet(MACHINE, traffic, utilization=0.5, latency_seconds=0.1, spare_share=0.2)
+    assert (found.replicas, found.spare) == (50, 10)
+    assert found.memory_bytes == 500
+    assert (found.received_bits, found.sent_bits) == (800_000, 8_000_000)
+    assert found.in_flight == 100
+    assert found.dollars_a_month == 50 * 0.5 * 720
+
+
+def test_the_smallest_fleet_has_one_to_spare() -> None:
+    traffic = Traffic(rate=1, tokens=20, request_bytes=100, reply_bytes=1000)
+    found = fleet(MACHINE, traffic, utilization=0.5, latency_seconds=0.1, spare_share=0.0)
+    assert (found.replicas, found.spare) == (2, 1)
+
+
+def test_a_corpus() -> None:
+    found = corpus(MACHINE, texts=3_600_000, tokens=20, machines=5, efficiency=0.8, features=4)
+    assert found.machine_hours == pytest.approx(25)
+    assert found.days == pytest.approx(5 / 24)
+    assert found.dollars == pytest.approx(12.5)
+    assert found.stored_bytes == 16 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "row"),
+    [
+        (["latency", "--requests", "500", "--replicas", "2", "--loads", "0.5"], "| 2 | 0.5 |"),
+        (["fleet", "--requests", "500", "--rate", "1000"], "| replicas | "),
+        (["corpus", "--texts", "1000000"], "| vectors, float32 | 0.0 TiB |"),
+    ],
+)
+def test_each_table_is_printed(
+    arguments: list[str], row: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    assert row in capsys.readouterr().out
+
+
+def test_a_request_that_is_always_alone_waits_for_nothing() -> None:
+    cost = BatchCost(0.02, 0.005)
+    assert mean_latency(1e-9, cost) == pytest.approx(cost(1), rel=1e-6)
+
+
+def test_under_heavy_load_it_is_one_and_a_half_batches() -> None:
+    """A batch holds the arrivals of the batch before: T = τ₀ + α·λ·T; half a batch is the wait."""
+    cost = BatchCost(10.0, 0.001)
+    for rate in (500.0, 900.0):
+        batch = 10.0 / (1 - rate * 0.001)
+        assert mean_latency(rate, cost) == pytest.approx(1.5 * batch, rel=1e-3)
+
+
+def test_more_than_the_largest_batches_can_do_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"more than 1 / 0\.005 s"):
+        mean_latency(200.0, BatchCost(0.0, 0.005))
+
+
+def test_capacity_is_of_full_batches() -> None:
+    assert BatchCost(0.1, 0.025).capacity(4) == pytest.approx(20)
 
 
 def one(_: random.Random) -> int:
