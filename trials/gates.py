@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from benchmarks.harness.report import markdown
 
@@ -35,9 +34,6 @@ class Gate:
     must: str
     found: str
     passed: bool
-
-
-Trial = Callable[[Scale], Coroutine[Any, Any, list[Gate]] | list[Gate]]
 
 
 def at_least(name: str, least: float, found: float, unit: str = "") -> Gate:

@@ -21,20 +21,9 @@ JSON = {"content-type": "application/json"}
     ("route", "body", "status"),
     [
         ("/encode", b'{"inputs": []}', 422),
-        ("/encode", b'{"inputs": 7}', 422),
-        ("/encode", b'{"inputs": ["a", 1]}', 422),
-        ("/encode", b'{"inputs": [["a"]]}', 422),
         ("/encode", b'{"inputs": NaN}', 400),
-        ("/encode", b'{"inputs": "\\ud800"}', 400),
         ("/encode", b'{"inputs": "\xed\xa0\x80"}', 400),
-        ("/encode", b'{"inputs": "a", "nonsense": 1}', 422),
-        ("/attention", b'{"inputs": "a", "topk": 3}', 422),
         ("/attention", b'{"inputs": "a", "layers": [6]}', 422),
-        ("/attention", b'{"inputs": "a", "layers": [-7]}', 422),
-        ("/attention", b'{"inputs": "a", "layers": [0, 0]}', 422),
-        ("/attention", b'{"inputs": "a", "layers": [5, -1]}', 422),
-        ("/attention", b'{"inputs": "a", "heads": [12]}', 422),
-        ("/encode", b'{"inputs": "a", "prompt_name": "query"}', 422),
         ("/encode", b'{"inputs": "' + b"word " * 300 + b'"}', 422),
         ("/encode", b'{"inputs": "' + b"x" * 10_000_000 + b'", "truncate": true}', 422),
         ("/encode", b'{"inputs": "' + b"x" * 20_000_000 + b'"}', 413),
@@ -43,6 +32,7 @@ JSON = {"content-type": "application/json"}
     ],
 )
 def test_a_clear_problem_and_nobody_else_hurt(client, route, body, status):
+    """The recording has every kind of refusal; these are the costly ones, and one of each layer."""
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         neighbours = [pool.submit(client.post, "/encode", json=GOOD) for _ in range(3)]
         reply = client.post(route, content=body, headers=JSON)
