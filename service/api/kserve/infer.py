@@ -38,6 +38,7 @@ from service.api.kserve.outputs import (
 )
 from service.api.native.attention.maps import FEWER_MAPS, stream_reply
 from service.api.native.attention.selection import AttentionRequest, attention_selection
+from service.api.native.attention.writers import Writer
 from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.native.texts import INDEX_LIST, BackendName, Indices
 from service.api.requests import StrictRequest
@@ -55,7 +56,7 @@ from service.api.wire.route import INLINE_BYTES, ApiExchange, PartsResponse, val
 from service.api.wire.schemas import any_of, documented_body, schema
 from service.engines.contract import Floats
 from service.errors import InvalidRequest, Unprocessable
-from service.inference.attention.maps import NO_MAPS, AttentionSelection, LayerMaps, TextSummary
+from service.inference.attention.maps import NO_MAPS, AttentionSelection, LayerMaps
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.outputs.field import joined
@@ -286,15 +287,17 @@ def _refuse_set(given: InferParameters, names: Sequence[str], output: str) -> No
             raise Unprocessable(f"parameters.{name} applies to {output}, which is not requested")
 
 
-class MapsWriter:
-    """`Writer` that puts the maps last: at the end of the JSON, or of the binary data after it."""
+class MapsWriter(Writer):
+    """Writer that puts the maps last: at the end of the JSON, or of the binary data after it.
+
+    `attention_shapes` marks the end of a text's maps.
+    """
 
     def __init__(self, maps: Output, media_type: str, *, keeps_back: bool) -> None:
         """Write nothing yet."""
         self.media_type, self.keeps_back = media_type, keeps_back
         self.before: Sequence[Part] = ()
         """All parts before the maps."""
-        self.length: int | None = None
         self._binary = maps.binary
         self._separator: Sequence[Part] = ()
 
@@ -313,10 +316,6 @@ class MapsWriter:
             return [as_bytes(weights)]
         separator, self._separator = self._separator, [b","]
         return [chain(separator, value_pieces(weights))]
-
-    def text(self, summary: TextSummary) -> list[Part]:  # noqa: ARG002
-        """Return no parts: `attention_shapes` marks the end of a text's maps."""
-        return []
 
     def end(self) -> list[Part]:
         """Return the end of the JSON, if the JSON holds the maps."""

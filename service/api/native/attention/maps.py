@@ -135,11 +135,9 @@ async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     texts, fields = prepared.texts, _selected(selection)
     envelope = Envelope(model.name, prepared.engine, texts, fields, prepared.timings.warnings)
     check_places(selection, texts)
-    writer: BinaryWriter | JsonWriter
+    writer: Writer = JsonWriter(envelope, selection)
     if binary:
         writer = BinaryWriter(envelope, selection, half=half)
-    else:
-        writer = JsonWriter(envelope, selection)
     size = writer.length or json_bytes(selection, texts)
     less = FEWER_NORMS if "norms" in selection.include else FEWER_MAPS
     less = FEWER_PIXELS if selection.part.enlarge else less

@@ -6,10 +6,10 @@ of a map); Q selected queries and K selected keys of a map, P maximum rows and c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,32 +128,38 @@ def text_specs(
     return [spec for name, own in arrays.items() if name in selection.include for spec in own]
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """Writer that converts results to the parts of a reply, in order."""
 
     media_type: str
-    length: int | None
+    length: int | None = None
     """Bytes of the whole reply, if known beforehand."""
     keeps_back: bool
     """Whether parts wait for later parts, so that the whole reply may be in memory."""
 
     def dump(self, weights: Floats) -> Weights:
         """Convert weights for `layer`; called in the thread that computed them."""
+        return weights
 
+    @abstractmethod
     def start(self) -> Sequence[Part | Unwritten]:
         """Return the parts before the first text."""
 
+    @abstractmethod
     def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
         """Return the parts of the next layer of a text."""
 
     def text(self, summary: TextSummary) -> Sequence[Part | Unwritten]:
-        """Return the parts at the end of a text."""
+        """Return the parts at the end of a text; none by default."""
+        del summary
+        return ()
 
+    @abstractmethod
     def end(self) -> Sequence[Part | Unwritten]:
         """Return the parts at the end of the reply."""
 
 
-class BinaryWriter:
+class BinaryWriter(Writer):
     """Writer of a safetensors file whose tensors follow the order of computation.
 
     A tensor that is narrower than its successors (float16 weights before float32 statistics) is
@@ -176,7 +182,7 @@ class BinaryWriter:
             ]
         )
         self._head = safetensors_head(specs, envelope.metadata())
-        self.length: int | None = len(self._head) + sum(spec.nbytes for spec in specs)
+        self.length = len(self._head) + sum(spec.nbytes for spec in specs)
         keeps_weights = selection.top_k is not None or (half and not selection.only_weights)
         self.keeps_back = keeps_weights or selection.include >= {"weights", "norms"}
         self._due = deque((spec.name, spec.nbytes) for spec in specs)
@@ -230,11 +236,10 @@ class BinaryWriter:
             self._due.popleft()
 
 
-class JsonWriter:
+class JsonWriter(Writer):
     """Writer of JSON, with the members of each text in a fixed order."""
 
     media_type = JSON
-    length: int | None = None
 
     def __init__(self, envelope: Envelope, selection: AttentionSelection) -> None:
         self._envelope, self._selection = envelope, selection
@@ -243,10 +248,6 @@ class JsonWriter:
         """Name of the field whose layers were written last for the text; empty before the first."""
         self._kept: dict[str, list[Array]] = {}
         """Layers of fields that follow the weights."""
-
-    def dump(self, weights: Floats) -> Floats:
-        """Return the weights themselves, which are written in turn."""
-        return weights
 
     def start(self) -> list[Part]:
         """Return the reply up to the list of results."""

@@ -42,11 +42,10 @@ ONE_LAYER = 4 * 2 * S * S
 ALL = AttentionSelection({"encoder": ((0, 1), (0, 1))})
 
 
-class Log:
+class Log(Writer):
     """Writer whose parts are labels."""
 
     media_type = "text/plain"
-    length = None
     keeps_back = False
 
     def dump(self, array: Any) -> Part:
