@@ -71,11 +71,11 @@ class InProcess:
             engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))
             reader = RequestTokenizer(self._tokenizer)
             inference = Inference(self._artifact, self._vectors, reader, engines)
-            wanted = EncodeOptions(("pooled",))
+            plan = inference.plan(EncodeOptions(("pooled",)))
 
             async def encode(part: list[str]) -> list[Floats]:
                 prepared = await inference.prepare(part, Options(truncate=True), ANYBODY, "encode")
-                encoded = await inference.encode(prepared, wanted)
+                encoded = await inference.encode(prepared, plan)
                 return [own["pooled"] for own in encoded]
 
             parts = [texts[i : i + 100] for i in range(0, len(texts), 100)]

@@ -22,7 +22,7 @@ from model.numerics.late_interaction import ROLES
 from model.runtimes.capabilities import lacking
 from model.runtimes.contract import Heads
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
-from service.errors import InputTooLong, NoTaskHead, NotExported, Unprocessable
+from service.errors import NoTaskHead, NotExported, Unprocessable
 from service.files.options import (
     PICTURE,
     Encoding,
@@ -49,7 +49,7 @@ from service.inference.plan import Plan
 from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
-from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.models.start import engine_factories, input_limits, torch_hosts
 from service.scheduler.outputs import check_outputs, requested
 from service.settings import Settings
@@ -86,15 +86,13 @@ class TextReader:
     """Tokenizer of texts, which cuts them into chunks if these are requested."""
 
     def __init__(
-        self,
-        tokenizer: TextTokenizer,
-        encoding: Encoding,
-        max_tokens: int | None = None,
-        hidden_size: int = 0,
+        self, artifact: Artifact, limits: Limits, encoding: Encoding, max_tokens: int | None
     ) -> None:
-        """Check the options of tokenisation; the model's size is for chunks."""
-        self.separator_ids = frozenset(tokenizer.separator_ids)
-        self._tokenizer, self._encoding, self._hidden_size = tokenizer, encoding, hidden_size
+        """Check the options of tokenisation."""
+        manifest, path = artifact.manifest, artifact.path(TOKENIZER)
+        self._tokenizer = tokenizer = TextTokenizer(path, manifest.sentence, limits)
+        self._config, self._encoding = manifest.config, encoding
+        self.separator_ids = tokenizer.separator_ids
         self._options = Options(
             encoding.cuts,
             encoding.truncation_direction,
@@ -120,27 +118,31 @@ class TextReader:
 
     def _slice(self, texts: Sequence[str]) -> list[Prepared | Refused]:
         try:
-            tokenized = self._tokenizer.tokenize(texts, self._options)
-            if self._encoding.kind != "chunks":
-                return [*map(Prepared, tokenized)]
-            return [
-                self._chunked(given, text) for given, text in zip(texts, tokenized, strict=True)
-            ]
-        except (InputTooLong, Unprocessable) as error:
+            return [*map(self._prepared, texts, self._tokenizer.tokenize(texts, self._options))]
+        except Unprocessable as error:
             if len(texts) == 1:
                 return [Refused(in_flags(error))]
             return [prepared for text in texts for prepared in self._slice([text])]
 
-    def _chunked(self, given: str, text: Text) -> Prepared | Refused:
-        """Cut a text into chunks, and tokenise chunks that are encoded alone."""
-        size = 4 * text.size * self._hidden_size
-        if self._encoding.late and size > STATE_BYTES:
+    def _prepared(self, given: str, text: Text) -> Prepared | Refused:
+        """Check a text's size, cut it into chunks, and tokenise chunks that are encoded alone."""
+        kind, late, tokens = self._encoding.kind, self._encoding.late, text.size
+        maps = 4 * self._config.num_attention_heads * tokens**2
+        if kind == "stats" and maps > LAYER_BYTES:
             return Refused(
-                f"the text has {text.size} tokens, whose vectors take {size} bytes; the limit is "
+                f"the text has {tokens} tokens: maps that are computed together take {maps} bytes, "
+                f"the limit is {LAYER_BYTES}"
+            )
+        if kind != "chunks":
+            return Prepared(text)
+        size = 4 * tokens * self._config.hidden_size
+        if late and size > STATE_BYTES:
+            return Refused(
+                f"the text has {tokens} tokens, whose vectors take {size} bytes; the limit is "
                 f"{STATE_BYTES}: split it, or pass --no-late"
             )
         (text.spans,) = chunks_of([given], [text], self._encoding.chunk)
-        if self._encoding.late:
+        if late:
             return Prepared(text, windows_of(text, self._tokenizer.limits.max_tokens, "the text"))
         alone = [given[start:end] for start, end in text.spans.places.tolist()]
         parts = self._tokenizer.tokenize(alone, replace(self._options, windows=False))
@@ -198,9 +200,7 @@ class LocalEncoder:
             self._reader = PictureFileReader(manifest, settings, encoding)
         self._plan = plan_of(artifact, encoding)
         if not manifest.images:
-            tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
-            size = manifest.config.hidden_size
-            self._reader = TextReader(tokenizer, encoding, self._plan.max_tokens, size)
+            self._reader = TextReader(artifact, limits, encoding, self._plan.max_tokens)
         self._engine, self._started = engine or start_engine(settings, artifact), engine is None
         self._batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
         if encoding.kind == "stats":
@@ -232,7 +232,7 @@ class LocalEncoder:
 
     def begin(self, texts: Sequence[str]) -> Pending:
         """Read texts in the calling thread, or pictures in others, while a window is computed."""
-        read = [self._of_size(prepared) for prepared in self._reader.read(texts)]
+        read = self._reader.read(texts)
         kept = [(i, own) for i, own in enumerate(read) if not isinstance(own, Refused)]
         lacking = len(kept) if self._reader.lacks_prompt else 0
         self.warnings += Warnings.of([own.text for _, own in kept], lacking)
@@ -250,35 +250,28 @@ class LocalEncoder:
         if self._started:
             self._engine.close()
 
-    def _of_size(self, prepared: Prepared | Refused) -> Prepared | Refused:
-        """Return the text, or the rejection of a text with too large maps of a layer."""
-        if isinstance(prepared, Refused) or self._encoding.kind != "stats":
-            return prepared
-        tokens = prepared.text.size
-        size = 4 * self._manifest.config.num_attention_heads * tokens**2
-        if size <= LAYER_BYTES:
-            return prepared
-        return Refused(
-            f"the text has {tokens} tokens: maps that are computed together take {size} bytes, "
-            f"the limit is {LAYER_BYTES}"
-        )
-
     def _outcomes(self, batch: Sequence[tuple[int, Prepared]]) -> list[tuple[int, Outcome]]:
-        """Compute the arrays of each text of a batch, in the order of the kind's fields."""
-        texts = [prepared.text for _, prepared in batch]
-        arrays: Sequence[TextArrays]
+        """Compute a batch; raise a UsageError if a feature exceeds the requested type."""
+        try:
+            arrays = self._arrays([prepared for _, prepared in batch])
+        except Unprocessable as error:
+            raise UsageError(in_flags(error)) from None
+        return [(index, own) for (index, _), own in zip(batch, arrays, strict=True)]
+
+    def _arrays(self, batch: Sequence[Prepared]) -> Sequence[TextArrays]:
+        """Compute the arrays of each text, in the order of the kind's fields."""
+        texts = [prepared.text for prepared in batch]
         match self._encoding.kind:
             case "stats":
-                arrays = self._statistics(texts)
+                return self._statistics(texts)
             case "importance":
-                arrays = self._importance(texts)
+                return self._importance(texts)
             case "chunks":
-                arrays = self._chunks([prepared for _, prepared in batch])
+                return self._chunks(batch)
             case kind:
                 vectors = [tuple(own.values()) for own in self._vectors(self._plan, texts)]
                 pairs = zip(texts, vectors, strict=True)
-                arrays = [(t.input_ids, *own) for t, own in pairs] if kind == "tokens" else vectors
-        return [(index, own) for (index, _), own in zip(batch, arrays, strict=True)]
+                return [(t.input_ids, *own) for t, own in pairs] if kind == "tokens" else vectors
 
     def _run(self, tasks: Sequence[Task]) -> list[Output]:
         outputs = self._engine.run(tasks)
@@ -292,7 +285,7 @@ class LocalEncoder:
         arrays = [reduce(output) for reduce, output in pairs]
         if plan.projects:
             plan.complete(arrays)
-        return _converted(plan, arrays)
+        return plan.convert(arrays)
 
     def _importance(self, texts: Sequence[Text]) -> list[TextArrays]:
         """Compute `[L, N]` for each text, ablating one head at a time in the whole batch."""
@@ -334,7 +327,7 @@ class LocalEncoder:
         arrays = self._late(texts) if self._encoding.late else self._alone(texts)
         return [
             (*own["spans"].T.astype(np.int64), own["span_vectors"])
-            for own in _converted(self._plan, arrays)
+            for own in self._plan.convert(arrays)
         ]
 
     def _late(self, texts: Sequence[Prepared]) -> list[field.TextArrays]:
@@ -400,14 +393,6 @@ def plan_of(artifact: Artifact, encoding: Encoding) -> Plan:
     )
     try:
         return Plan(options, manifest, vectors)
-    except Unprocessable as error:
-        raise UsageError(in_flags(error)) from None
-
-
-def _converted(plan: Plan, arrays: list[field.TextArrays]) -> Sequence[field.TextArrays]:
-    """Convert the vectors to the requested type; raise a UsageError if a feature exceeds it."""
-    try:
-        return plan.convert(arrays)
     except Unprocessable as error:
         raise UsageError(in_flags(error)) from None
 

@@ -196,17 +196,14 @@ class Inference:
             self.require_use(use)
         return plan
 
-    async def encode(
-        self, prepared: PreparedTexts, wanted: EncodeOptions | Plan
-    ) -> Sequence[TextArrays]:
+    async def encode(self, prepared: PreparedTexts, plan: Plan) -> Sequence[TextArrays]:
         """Return the requested arrays of each text.
 
         Raises:
-            Unprocessable: a feature exceeds the requested type; and as for `plan`.
+            Unprocessable: a feature exceeds the requested type.
             Overloaded: the queue is full, or the deadline cannot be met.
 
         """
-        plan = wanted if isinstance(wanted, Plan) else self.plan(wanted)
         if prepared.whole:
             found = await self.encode(replace(prepared, whole=()), plan.of_chunks())
             vectors = np.stack([own["pooled"] for own in found], axis=-2)

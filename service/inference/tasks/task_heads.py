@@ -215,6 +215,6 @@ async def zero_shot_logits(
     The sides are the pictures, then the labels, each with the inference of its tower.
     """
     pooled = EncodeOptions(("pooled",), normalize=True)
-    encoded = [await inference.encode(prepared, pooled) for inference, prepared in sides]
+    encoded = [await own.encode(prepared, own.plan(pooled)) for own, prepared in sides]
     pictures, labels = (np.stack([own["pooled"] for own in side]) for side in encoded)
     return [*await asyncio.to_thread(label_logits, pictures, labels, dual)]
