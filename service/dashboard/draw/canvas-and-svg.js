@@ -216,10 +216,6 @@ export class SvgSurface {
       }),
     );
   }
-
-  toString() {
-    return new XMLSerializer().serializeToString(this.root);
-  }
 }
 
 /** @type {CanvasRenderingContext2D|null} */

@@ -17,12 +17,12 @@ const HEADING = { size: 15, line: 20, gap: 20 };
 const STACK = { title: 26, gap: 14 };
 const MOST_PIXELS = 16_000_000;
 
-/** @param {Scene} scene @param {string} title */
+/** Return the element of an SVG document. @param {Scene} scene @param {string} title */
 export function toSvg(scene, title) {
   const [width, height] = outer(scene, title);
   const surface = new SvgSurface(width, height);
   compose(surface, scene, title, (x, y, draw) => surface.shifted(x, y, draw));
-  return new Blob([surface.toString()], { type: 'image/svg+xml' });
+  return surface.root;
 }
 
 /** @param {Scene} scene @param {string} title @returns {Promise<Blob>} at twice its size where that is not too large */

@@ -59,9 +59,10 @@ async function save(store, kind) {
   const content = { model, texts, ...(own ? {} : { tokens }), off, words, view, ...json };
   const made = {
     JSON: () => toJson(content),
-    SVG: () => toSvg(scene, heading),
+    SVG: () =>
+      new Blob([new XMLSerializer().serializeToString(toSvg(scene, heading))], { type: 'image/svg+xml' }),
     PNG: () => toPng(scene, heading),
-    HTML: async () => toHtml(name, content, await toSvg(scene, heading).text()),
+    HTML: () => toHtml(name, content, toSvg(scene, heading)),
   };
   const file = await made[/** @type {keyof typeof made} */ (kind)]();
   download(file, `headscope ${name}.${kind.toLowerCase()}`.replaceAll(' ', '-'));
@@ -76,7 +77,7 @@ const toJson = (content) => new Blob([`${JSON.stringify(content, null, 1)}\n`], 
  *
  * @param {string} name of the view
  * @param {{model: string, texts: string[]}} content
- * @param {string} svg
+ * @param {Element} svg
  */
 function toHtml(name, content, svg) {
   const page = document.implementation.createHTMLDocument(`${name} · Headscope`);
@@ -95,9 +96,7 @@ function toHtml(name, content, svg) {
   };
   add('h1', name);
   for (const text of content.texts) add('blockquote', text);
-  page.body.append(
-    page.importNode(new DOMParser().parseFromString(svg, 'image/svg+xml').documentElement, true),
-  );
+  page.body.append(page.importNode(svg, true));
   const numbers = add('details', '');
   add('summary', 'Numbers', numbers);
   add('pre', JSON.stringify(content, null, 1), numbers);
