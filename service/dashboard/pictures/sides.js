@@ -1,11 +1,11 @@
 /** Both sides of an explanation: a picture with its shares over it, or a text word by word. */
 
 import { html, nothing } from '../core/html.js';
+import { markedSpans, markedText as markedWords } from '../core/marked-words.js';
 import { fixed } from '../core/numbers.js';
 import { markedScene } from '../draw/marked-text.js';
 import { markedText } from '../ui/marked-text.js';
 import { pictureScene } from './drawing.js';
-import { specialsIn, tokenValues, wordsOf } from './explained.js';
 import { pictureOf } from './files.js';
 import { patchName } from './tokens.js';
 import './picture-map.js';
@@ -15,7 +15,8 @@ import './picture-map.js';
  * @typedef {import('../core/state.js').State} State
  * @typedef {import('../api/explanation.js').Explanation} Reply
  * @typedef {import('../api/explanation.js').Shares} Shares
- * @typedef {import('./explained.js').Selected} Selected
+ * @typedef {import('../api/explanation.js').Explained} Explained
+ * @typedef {{side: number, tokens: number[], name: string}} Selected word or patch, whose pairs are shown
  */
 
 const ROOM = 420;
@@ -137,4 +138,60 @@ export function sideJson(reply, shares, side) {
   const plain = (/** @type {number} */ value) => (Number.isNaN(value) ? null : Number(value.toPrecision(8)));
   const values = shares ? [...tokenValues(shares, side, reply.texts, null)].map(plain) : null;
   return { tokens, ...view, values };
+}
+
+/** The most squares that a picture is divided into, about. */
+const SQUARES = 50;
+
+/** Return the patches along the edge of a square, so that few squares have to be removed. @param {Explained[]} texts */
+export function blockOf(texts) {
+  const patches = texts.map(({ view }) => (view ? view.grid[0] * view.grid[1] : 0));
+  return Math.max(1, Math.ceil(Math.sqrt(Math.max(...patches) / SQUARES)));
+}
+
+/** Return the number of special tokens of a picture. @param {Explained} text */
+const specialsIn = ({ tokens, view }) => (view ? tokens.length - view.grid[0] * view.grid[1] : 0);
+
+/**
+ * Return the value of each token of a side; NaN where it is not known. A patch has the loss of its square.
+ *
+ * @param {Shares} shares
+ * @param {number} side
+ * @param {Explained[]} texts
+ * @param {Selected|null} selected of the other side, whose shares with each token are returned
+ * @returns {Float32Array}
+ */
+function tokenValues(shares, side, texts, selected) {
+  const size = texts[side].tokens.length;
+  if (shares.spans) {
+    const values = new Float32Array(size).fill(Number.NaN);
+    shares.spans[side].forEach(({ tokens }, i) => {
+      for (const token of tokens) values[token] = shares.worth[side][i];
+    });
+    return values;
+  }
+  const { pairs } = shares;
+  if (!pairs || !selected || selected.side === side) return shares.worth[side];
+  const columns = texts[1].tokens.length;
+  return Float32Array.from({ length: size }, (_, token) =>
+    selected.tokens.reduce(
+      (sum, other) => sum + (side === 0 ? pairs[token * columns + other] : pairs[other * columns + token]),
+      0,
+    ),
+  );
+}
+
+/**
+ * Return the words of a text with their values.
+ *
+ * @param {Shares|null} shares
+ * @param {number} side
+ * @param {Explained[]} texts
+ * @param {Selected|null} selected
+ */
+function wordsOf(shares, side, texts, selected) {
+  const { tokens, offsets, texts: names } = texts[side];
+  if (shares?.spans) return markedSpans(names[0], shares.spans[side], shares.worth[side]);
+  const values = shares ? tokenValues(shares, side, texts, selected) : undefined;
+  return markedWords(names[0], { tokens, offsets, unknown: [], shares: values }, true);
 }

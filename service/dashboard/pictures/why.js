@@ -18,17 +18,16 @@ import { paced, waitOf } from '../ui/explanation-tables.js';
 import { segments } from '../ui/controls.js';
 import { chosen, dropped } from '../ui/open-file.js';
 import { textField } from '../ui/text-field.js';
-import { blockOf } from './explained.js';
 import { lookControls } from './maps.js';
 import { pictureProblem } from './problems.js';
-import { nameOfSide, sceneOf, sideJson, sideOf } from './sides.js';
+import { blockOf, nameOfSide, sceneOf, sideJson, sideOf } from './sides.js';
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
  * @typedef {import('../core/state.js').State} State
  * @typedef {import('../ui/view-slot.js').Parts} Parts
  * @typedef {import('../api/explanation.js').Explanation} Reply
- * @typedef {import('./explained.js').Selected} Selected
+ * @typedef {import('./sides.js').Selected} Selected
  */
 /**
  * @typedef {Object} Other the second picture, and the word or patch that is chosen

@@ -32,7 +32,6 @@ import {
   waitOf,
 } from '../ui/explanation-tables.js';
 import { leadingWords } from '../ui/leading-words.js';
-import { covered, plainLosses, removedWords } from '../ui/long-texts.js';
 import { markedText } from '../ui/marked-text.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
@@ -320,3 +319,42 @@ const rowsOf = (values, width) =>
   Array.from({ length: values.length / width }, (_, row) => [
     ...values.subarray(row * width, (row + 1) * width),
   ]);
+
+/** Return losses for JSON, with null where none was computed. @param {Shares|null} shares */
+const plainLosses = (shares) =>
+  shares?.spans?.map((spans, side) =>
+    spans.map(({ start, end }, i) => {
+      const loss = shares.worth[side][i];
+      return { start, end, loss: Number.isNaN(loss) ? null : loss };
+    }),
+  ) ?? null;
+
+/**
+ * Say how much of long texts was left out.
+ *
+ * @param {Shares|null} sentences
+ * @param {Shares|null} words
+ */
+function covered(sentences, words) {
+  if (!sentences) return nothing;
+  const count = (/** @type {Shares} */ { worth }) => {
+    const all = worth.flatMap((side) => [...side]);
+    return `${all.filter((loss) => !Number.isNaN(loss)).length} of ${all.length}`;
+  };
+  return html`<p>Left out one at a time: ${count(sentences)} sentences${words ? `, and ${count(words)} words, those that promise most` : ''}.</p>`;
+}
+
+/**
+ * Return the words of a text that were left out, the largest loss first.
+ *
+ * @param {Reply} reply
+ * @param {Shares|null} losses
+ * @param {number} side
+ */
+function removedWords({ texts }, losses, side) {
+  if (!losses?.spans) return [];
+  return markedSpans(texts[side].texts[0], losses.spans[side], losses.worth[side])
+    .words.filter(({ value }) => value !== null)
+    .sort((one, other) => Math.abs(other.value ?? 0) - Math.abs(one.value ?? 0))
+    .map((word) => ({ ...word, before: ' ' }));
+}

@@ -8,7 +8,6 @@ import { memo } from '../../core/memo.js';
 import { fixed } from '../../core/numbers.js';
 import { orderOf, ranksOf, scaleOf } from '../../core/ranking-metrics.js';
 import { problem } from '../problems.js';
-import { badges } from './badges.js';
 import { markedText } from '../marked-text.js';
 import { goneOf, leftOut, pairOf } from './questions.js';
 
@@ -18,6 +17,8 @@ import { goneOf, leftOut, pairOf } from './questions.js';
  * @typedef {import('../../core/answers.js').Shown<import('./questions.js').Asked, import('../../api/ranking.js').Ranked>} Shown
  */
 
+/** Characters of a badge's quotation. */
+const MOST_SHOWN = 140;
 const PARTS = { dense: 'dense', sparse: 'sparse', multivector: 'multi-vector' };
 
 const marked = memo(
@@ -209,4 +210,39 @@ function changed({ store, slots, shown, ranks, without }, number) {
   const change = score - shown.reply.scores[number];
   return html`<span class="without" role=${gone.document === null ? nothing : 'status'}>without “${bdi(word)}”: <b>${fixed(score, 4)}</b>
     (${change > 0 ? '+' : ''}${fixed(change, 4)}), rank ${rank}${moved(rank - ranks[number])}</span>`;
+}
+
+/** @param {string} text */
+const shortened = (text) => (text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)} …` : text);
+
+/**
+ * What a reader should know about a text before trusting its score.
+ *
+ * @param {string} text
+ * @param {import('../../api/ranking.js').TokenInfo|null} info
+ * @param {import('./slots.js').Lost|null} lost what was cut off, once it is known
+ */
+function badges(text, info, lost) {
+  if (!info) return nothing;
+  return html`${info.truncated ? cut(lost) : nothing}${info.unknown.length ? unknown(text, info) : nothing}`;
+}
+
+/** @param {import('./slots.js').Lost|null} lost */
+function cut(lost) {
+  if (!lost) return html`<p class="badge">Cut: the model does not read all of it.</p>`;
+  if (!lost.lost) return nothing;
+  return html`<p class="badge">Cut: ${lost.tokens} tokens are not read: “${bdi(shortened(lost.lost))}”</p>`;
+}
+
+/** @param {string} text @param {import('../../api/ranking.js').TokenInfo} info */
+function unknown(text, { unknown: places, offsets }) {
+  const points = Array.from(text);
+  const words = places.map((place) =>
+    points
+      .slice(...offsets[place])
+      .join('')
+      .trim(),
+  );
+  const count = places.length === 1 ? 'One token is' : `${places.length} tokens are`;
+  return html`<p class="badge">${count} unknown to the model: “${bdi(shortened(words.join(' ')))}”</p>`;
 }
