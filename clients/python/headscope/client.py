@@ -94,6 +94,8 @@ class Client(Session):
     verify = _method(calls.verify)
     info = _method(exchange.info)
     models = _method(calls.models)
+    _loop: asyncio.AbstractEventLoop | None = None
+    """Event loop of the connections."""
 
     def run(self, call: Call[T]) -> T:
         """Run a call, and return its result or raise one of `headscope.errors`."""
@@ -111,7 +113,10 @@ class Client(Session):
 
     def close(self) -> None:
         """Close the connections."""
-        self._finish(self._http.aclose())
+        self._finish(self._close())
+
+    async def _close(self) -> None:
+        await self._http.aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +128,9 @@ class Client(Session):
         """Return the result of a coroutine in the event loop; an interrupt cancels it."""
         with _starting:
             loop = _loop()
+            if self._loop not in (None, loop):  # the connections are the forked process's
+                self._http = self._open()
+            self._loop = loop
         if asyncio._get_running_loop() is loop:
             work.close()
             raise RuntimeError("a Client cannot be called while it tells of a retry")

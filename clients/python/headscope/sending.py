@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import functools
 import http
 import json
 import math
@@ -208,7 +209,10 @@ class Session:
         self._max_in_flight = max_in_flight
         headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
         verify = _trusted(url)
-        self._http = httpx.AsyncClient(headers=headers, transport=transport, verify=verify)
+        self._open = functools.partial(
+            httpx.AsyncClient, headers=headers, transport=transport, verify=verify
+        )
+        self._http = self._open()
 
     async def _answer(
         self,

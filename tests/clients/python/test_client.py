@@ -370,6 +370,37 @@ def test_a_forked_process_sends_too():
     assert (done.stdout, done.stderr) == ("7\n", "")
 
 
+CONNECTED = """
+import os, socket, threading
+from headscope import Client
+
+def serve(connection):
+    while connection.recv(65536):
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 0\\r\\n\\r\\n")
+
+listener = socket.create_server(("127.0.0.1", 0))
+client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", retries=0, timeout=20)
+
+def accept():
+    while True:
+        threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+
+threading.Thread(target=accept, daemon=True).start()
+client.request("/info")
+if not (child := os.fork()):
+    status = client.request("/info").status
+    client.close()
+    os._exit(status % 199)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), client.request("/info").status)
+"""
+
+
+def test_a_forked_process_has_connections_of_its_own():
+    run = [sys.executable, "-c", CONNECTED]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("1 200\n", "")
+
+
 def test_a_client_that_is_called_while_it_tells_of_a_retry_does_not_hang():
     seen = []
 
