@@ -325,8 +325,11 @@ class TorchHosts:
         """Release the process of an engine; end it after its last engine."""
         with self._lock:
             host.users -= 1
-        if not host.users:
-            host.close()
+            if host.users:
+                return
+            if host is self._host:  # before it ends, so that no other engine gets it
+                self._host = None
+        host.close()
 
 
 class TorchEngine(ProcessEngine):

@@ -25,7 +25,15 @@ from model.artifact.manifest import WEIGHTS, Artifact
 from model.export.serving import serving_copy
 from model.runtimes.contract import Resources
 from service.engines.onnx import OnnxEngine
-from service.engines.process import Failure, Source, TorchEngine, TorchHosts, receive, send
+from service.engines.process import (
+    EngineProcess,
+    Failure,
+    Source,
+    TorchEngine,
+    TorchHosts,
+    receive,
+    send,
+)
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of
 from service.scheduler.scheduler import Scheduler
@@ -206,6 +214,18 @@ def test_a_process_that_dies_is_replaced_for_all(twins: tuple[Artifact, Artifact
             assert len({engine.pid for engine in engines} - {pid}) == 1
             first.close()  # whose process is another
             assert all(engine.alive for engine in engines)
+
+
+def test_a_process_that_ends_is_not_given_to_the_next_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which comes in the moment before the end."""
+    hosts, found = TorchHosts(), list[EngineProcess]()
+    monkeypatch.setattr(EngineProcess, "close", lambda _: found.append(hosts.acquire()))
+    first = hosts.acquire()
+    hosts.release(first)
+    assert found[0] is not first
+    assert hosts.acquire() is found[0]
 
 
 def test_an_idle_process_ends_and_the_next_batch_starts_another(
