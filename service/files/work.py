@@ -67,9 +67,9 @@ class WorkFolder:
             self._check_output(replaces=restart)
         with self._locked() as lock:
             try:
-                if restart:
-                    self._remove_files()
-                elif not self._replaces_output():
+                if restart or not os.path.lexists(self.folder / JOB):
+                    self._remove_files()  # without a job they are the rest of a killed removal
+                if not restart and not self._replaces_output():
                     self._check_output(replaces=False)
                 self._replaces = restart or self._replaces_output()
                 yield

@@ -114,6 +114,17 @@ def test_a_kill_after_each_of_two_outputs_stops_no_later_run(
     assert content(tmp_path) == {"out.npy": b"content"}
 
 
+def test_a_killed_restart_leaves_no_vectors_to_the_next_run(tmp_path: Path) -> None:
+    """They are of other inputs or options, and the next run has a job of its own."""
+    work = WorkFolder(tmp_path / "out.npy")
+    work.folder.mkdir()
+    for name, left in {"lock": "headscope encode\n", "000000000000.part": "vectors"}.items():
+        (work.folder / name).write_text(left, encoding="utf-8")
+    with work.held(restart=False):
+        assert not work.begin({"a": 2})
+        assert {path.name for path in work.folder.iterdir()} == {"job.json", "lock"}
+
+
 def test_an_output_of_somebody_else_is_not_the_runs_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
