@@ -160,12 +160,12 @@ def targets_of(texts: Sequence[Text]) -> list[Text]:
     return [text.target for text in texts if text.target]
 
 
-def usage(texts: Sequence[Text]) -> dict[str, int]:
-    """Return the number of texts, and of tokens of texts and targets."""
+def usage(texts: Sequence[Text], *, pairs: bool = False) -> dict[str, int]:
+    """Return the number of inputs, which are texts or `pairs`, and of tokens of all texts."""
     tokens = sum(map(_SIZE, texts))
     if texts[0].target:  # which all texts have then
         tokens += sum(map(_SIZE, targets_of(texts)))
-    return {"inputs": len(texts), "tokens": tokens}
+    return {"inputs": len(texts) // 2 if pairs else len(texts), "tokens": tokens}
 
 
 def text_fields(text: Text) -> dict[str, object]:
@@ -234,18 +234,13 @@ class Envelope:
         names: dict[str, object] = {"model": self.model, "backend": self.backend, **self.fields}
         return names if self.warnings is NO_WARNINGS else names | warning_field(self.warnings)
 
-    @property
-    def usage(self) -> dict[str, int]:
-        """Number of inputs of the request, and of tokens."""
-        return usage(self.texts) | ({"inputs": len(self.texts) // 2} if self.pairs else {})
-
     def opening(self) -> bytes:
         """Return the JSON up to the first result."""
         return as_json(self.names)[:-1] + b',"results":['
 
     def closing(self) -> bytes:
         """Return the JSON after the last result."""
-        return b'],"usage":' + as_json(self.usage) + b"}"
+        return b'],"usage":' + as_json(usage(self.texts, pairs=self.pairs)) + b"}"
 
     def pieces(self, results: Iterable[Mapping[str, object]]) -> Unwritten:
         """Yield a JSON reply by the members of each result."""
@@ -258,7 +253,12 @@ class Envelope:
 
     def whole(self, results: Iterable[Mapping[str, object]]) -> bytes:
         """Return a small JSON reply by the members of each result."""
-        return as_json({**self.names, "results": [*results], "usage": usage(self.texts)})
+        content = {
+            **self.names,
+            "results": [*results],
+            "usage": usage(self.texts, pairs=self.pairs),
+        }
+        return orjson.dumps(content, np.ascontiguousarray, orjson.OPT_SERIALIZE_NUMPY)
 
     def metadata(self) -> dict[str, str]:
         """Return the `__metadata__` of a binary reply, with lists as JSON."""
@@ -266,7 +266,7 @@ class Envelope:
         lists = dict(self.fields) | {
             "tokens": [text.tokens for text in texts],
             "offsets": [text.offsets for text in texts],
-            "usage": self.usage,
+            "usage": usage(texts, pairs=self.pairs),
             **warning_field(self.warnings),
         }
         more: dict[str, object] = {}
