@@ -96,7 +96,10 @@ def main() -> None:
             contextlib.suppress(EOFError, OSError),
         ):
             connection.settimeout(float(idle_seconds) if idle_seconds else None)
-            engines.serve(connection)
+            try:
+                engines.serve(connection)
+            except TimeoutError:
+                _log.info("PyTorch had no batch for %s s: its process ends", idle_seconds)
 
     threads = [threading.Thread(target=serve, args=[int(n)]) for n in descriptors.split(",")]
     for thread in threads:

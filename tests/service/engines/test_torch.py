@@ -37,6 +37,7 @@ from service.engines.process import (
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of
 from service.scheduler.scheduler import Scheduler
+from service.system import logs
 from service.system.resources import torch_environment
 from tests.service.harness import Client, assert_problem, pause, serving, text, until
 
@@ -229,9 +230,13 @@ def test_a_process_that_ends_is_not_given_to_the_next_engine(
 
 
 def test_an_idle_process_ends_and_the_next_batch_starts_another(
-    artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
+    artifact: Artifact,
+    onnx_engine: OnnxEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The engine is alive throughout; a batch may also come while the process ends."""
+    monkeypatch.setattr(logs, "_chosen", ("info", "text"))
     poll, late = subprocess.Popen.poll, list[None]()
     monkeypatch.setattr(subprocess.Popen, "poll", lambda own: late.pop() if late else poll(own))
     (expected,) = onnx_engine.run([text(5)])
@@ -247,6 +252,7 @@ def test_an_idle_process_ends_and_the_next_batch_starts_another(
             np.testing.assert_allclose(found.pooled, expected.pooled, atol=1e-4)
             assert (engine.pid == pid, late) == (False, [])
     assert not engine.alive
+    assert "PyTorch had no batch for 0.3 s: its process ends" in capfd.readouterr().err
 
 
 def test_an_encoder_that_cannot_be_loaded(
