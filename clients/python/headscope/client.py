@@ -10,6 +10,7 @@ async with AsyncClient("http://localhost:8000") as client:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import os
@@ -35,8 +36,15 @@ _starting = threading.Lock()
 def _loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of all synchronous clients, which runs in a thread of its own."""
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="headscope", daemon=True).start()
+    threading.Thread(target=_serve, args=[loop], name="headscope", daemon=True).start()
     return loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the event loop, also after a call that ends in an exit of the process."""
+    while True:
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):  # raised in the caller as well
+            loop.run_forever()
 
 
 os.register_at_fork(after_in_child=_loop.cache_clear)

@@ -415,6 +415,20 @@ def test_a_client_that_is_called_while_it_tells_of_a_retry_does_not_hang():
     assert len(seen) == 1
 
 
+def test_an_exit_while_a_client_tells_of_a_retry_is_the_callers():
+    """Later calls, of all clients, are answered."""
+
+    def leaves(error: HeadscopeError) -> None:
+        raise SystemExit(3)
+
+    with Client("http://127.0.0.1:9", retries=Retries(1, on_retry=leaves)) as client:
+        for _ in range(2):
+            with pytest.raises(SystemExit, match="3"):
+                client.info()
+    with Client(URL, transport=httpx.MockTransport(Service())) as client:
+        assert client.embed("7")[0, 0] == 7
+
+
 def test_nobody_answers():
     with pytest.raises(NoConnection, match=r"no reply from http://127\.0\.0\.1:9/attention"):
         attention("http://127.0.0.1:9", "a text")
