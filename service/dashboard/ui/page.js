@@ -4,7 +4,7 @@ import { key } from '../api/client.js';
 import { decoderOf, othersOf, readsBoth, taskOf } from '../api/service-info.js';
 import { errorOf } from '../core/answers.js';
 import { html, nothing, painted } from '../core/html.js';
-import { OF_ONE_TEXT, VIEWS, WITH_FINDER } from '../core/state.js';
+import { OF_ONE_TEXT, WITH_FINDER } from '../core/state.js';
 import { theme } from '../draw/colours.js';
 import { composer } from './composer.js';
 import { segments } from './controls.js';
@@ -130,6 +130,9 @@ const TABS = [
   ['Search', { search: '' }],
 ];
 
+/** @param {Object} titles */
+const viewsIn = (titles) => /** @type {import('../core/state.js').ViewName[]} */ (Object.keys(titles));
+
 /** Tabs, and the views of the chosen one. @param {Store} store */
 function tabs(store) {
   const { views } = store.modality;
@@ -137,7 +140,7 @@ function tabs(store) {
   const there = (/** @type {import('../core/state.js').ViewName} */ view) =>
     views[view] && (view === chosen || (NEEDED[view]?.(store) ?? true));
   const groups = TABS.flatMap(([name, titles]) => {
-    const all = VIEWS.filter((view) => view in titles && there(view));
+    const all = viewsIn(titles).filter(there);
     return all.length ? [{ name, titles, views: all }] : [];
   });
   const own = groups.find((group) => group.views.includes(chosen)) ?? groups[0];

@@ -72,15 +72,15 @@ def test_a_link_restores_everything(visitor):
 
 def test_back_and_forward(visitor):
     page = visitor.open()
-    for name in ("Rollout", "Ablation", "One head"):
+    for name in ("Rollout", "Comparison", "One head"):
         turn(page, name)
     expect(page.get_by_role("heading", name="Layer 0 · Head 0")).to_be_visible()
     page.go_back()
-    expect(page.get_by_role("heading", name="Ablation", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Comparison", exact=True)).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
     page.go_forward()
-    expect(tab_of(page, "Ablation")).to_have_attribute("aria-selected", "true")
+    expect(tab_of(page, "Comparison")).to_have_attribute("aria-selected", "true")
 
 
 @pytest.mark.parametrize(
