@@ -400,6 +400,9 @@ class TextTokenizer:
                 f"them with {opening} and end them with {closing}, or leave both out and they are "
                 "added"
             )
+        room = self.limit(options) - len(opening) - len(closing)
+        if truncated := options.truncate and 0 < room < len(own):  # before the rest is named
+            own = own[:room] if options.direction == "right" else own[-room:]
         ids = np.array([*opening, *own, *closing], np.int64)
         before, segment, after = source.segments
         text = ArrayText(
@@ -409,6 +412,7 @@ class TextTokenizer:
             places=np.zeros((len(ids), 2), np.int32),
             special_tokens_mask=[*[1] * len(opening), *[0] * len(own), *[1] * len(closing)],
             unknown_ids=source.unknown_ids,
+            truncated=truncated,
         )
         return self._cut(text, [len(opening) + np.arange(len(own))], options, name)
 

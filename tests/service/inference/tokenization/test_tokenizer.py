@@ -328,6 +328,21 @@ def test_ids_are_decoded_and_encoded_again(artifact: Artifact, reference: Any) -
         assert cut.truncated
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_only_the_ids_that_remain_are_looked_up(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, side: Any
+) -> None:
+    own, looked_up = tokenizer(artifact, 16, 400), list[int]()
+    of_ids = own.vocabulary
+    monkeypatch.setattr(own, "vocabulary", lambda ids: looked_up.extend(ids) or of_ids(ids))
+    ids = (*[1037] * 50, *[1996] * 50)
+    options = Options(truncate=True, direction=side, ids_as_given=True)
+    (cut,) = own.tokenize([TokenIds(ids)], options)
+    assert cut.input_ids[1:-1].tolist() == [1037 if side == "right" else 1996] * 14
+    assert cut.truncated
+    assert len(looked_up) == 16
+
+
 def test_ids_that_are_no_tokens_or_too_many_are_refused(artifact: Artifact) -> None:
     own = tokenizer(artifact, 16, 400)
     for wrong in (-1, 30522):
