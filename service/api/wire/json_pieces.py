@@ -102,6 +102,8 @@ def float16_weights(weights: NDArray[np.float32]) -> NDArray[np.float16]:
 
 PIECE = 2**13
 """Maximum numbers of arrays in a piece; as float32 they take 0.15 ms (Zen 4)."""
+_PLAIN = frozenset((list, bool, int, float, str))
+"""Types that are written at once; asking what else a value is takes longer than to write some."""
 BASE64_BYTES = 3 * 2**14
 """Maximum bytes of a piece before base64; a multiple of 3, so that only the end is padded."""
 
@@ -111,9 +113,10 @@ def json_pieces(value: object) -> Unwritten:
 
     Arrays, also as members of objects, are written in pieces, all other values at once.
     """
-    if isinstance(value, Iterator):
-        yield from value
-    elif isinstance(value, dict) and _large(value.values()):
+    if isinstance(value, dict):
+        if not _large(value.values()):
+            yield as_json(value)
+            return
         yield b"{"
         yield from member_pieces(value)
         yield b"}"
@@ -121,6 +124,8 @@ def json_pieces(value: object) -> Unwritten:
         yield b"["
         yield from item_pieces(value)
         yield b"]"
+    elif isinstance(value, Iterator):
+        yield from value
     else:
         yield as_json(value)
 
@@ -136,9 +141,13 @@ def member_pieces(members: Mapping[str, object]) -> Unwritten:
 
 def _large(values: Iterable[object]) -> bool:
     """Return whether an object with these values may have more than `PIECE` numbers of arrays."""
-    if any(isinstance(value, Iterator | dict) for value in values):
-        return True
-    return sum(value.size for value in values if isinstance(value, np.ndarray)) > PIECE
+    numbers = 0
+    for value in values:
+        if isinstance(value, np.ndarray):
+            numbers += value.size
+        elif type(value) not in _PLAIN and isinstance(value, Iterator | dict):
+            return True
+    return numbers > PIECE
 
 
 def list_pieces(items: Iterable[object]) -> Unwritten:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,7 +53,8 @@ def test_a_use_that_passed_at_the_export_has_to_pass(
     manifest = artifact.manifest.model_copy(update={"verification": record})
     of_now = artifact.manifest.verification.model_copy(update=now)
     monkeypatch.setattr("model.export.verify.report", lambda _: "")
-    monkeypatch.setattr("model.export.verify.verify", lambda *_: of_now)
+    found = SimpleNamespace(record=lambda: of_now)
+    monkeypatch.setattr("model.export.verify.verify", lambda *_: found)
     monkeypatch.setattr(
         "service.cli.verify.load_artifact", lambda _: replace(artifact, manifest=manifest)
     )
